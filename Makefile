@@ -1,0 +1,54 @@
+# Needs python3 (3.10 or newer) and make. Every target that runs something builds .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The paper's data sets, where they lie beside this folder; without them the tests that need them are skipped.
+KREIN_DATA ?= $(wildcard $(CURDIR)/../shared/data)
+export KREIN_DATA
+
+# Two test processes with one BLAS thread each: more threads than cores make small matrices many times slower.
+TEST_PROCESSES ?= 2
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format test-slow bench clean
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "krein needs Python 3.10 or newer; try make PYTHON=...")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=23"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+	@touch $@
+
+demo: $(INSTALLED)  ## Show on small data what krein does
+	$(BIN)/krein demo
+
+test: lint  ## Run every check, then the tests (not the slow ones)
+	$(PYTEST)
+
+lint: $(INSTALLED)  ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)  ## Format the code and repair what ruff can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-slow: $(INSTALLED)  ## Run the slow tests
+	$(PYTEST) -m slow
+
+bench: $(INSTALLED)  ## Run the benchmarks
+	$(BIN)/python benchmarks/run.py
+
+clean:  ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

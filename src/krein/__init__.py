@@ -1,0 +1,62 @@
+"""krein: learning with any symmetric similarity, psd or indefinite, on data far too large for an n x n matrix."""
+
+from __future__ import annotations
+
+from krein import datasets, preprocessing
+from krein.approximation import Approximation, approximate
+from krein.blocksparse import BlockSparse
+from krein.correction import correct, psd_shift
+from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning
+from krein.factorization import Factorization
+from krein.kernels import (
+    ELM,
+    NTK,
+    RBF,
+    TL1,
+    ArcCosine,
+    Cosine,
+    Laplacian,
+    Linear,
+    Normalized,
+    Polynomial,
+    Precomputed,
+    Sigmoid,
+    SpherePolynomial,
+    check_kernel,
+)
+from krein.spectrum import certify, gershgorin, lanczos
+
+__all__ = [
+    "ELM",
+    "NTK",
+    "RBF",
+    "TL1",
+    "Approximation",
+    "ArcCosine",
+    "BlockSparse",
+    "Cosine",
+    "Factorization",
+    "IndefiniteError",
+    "InputError",
+    "KernelError",
+    "KreinError",
+    "KreinWarning",
+    "Laplacian",
+    "Linear",
+    "Normalized",
+    "Polynomial",
+    "Precomputed",
+    "Sigmoid",
+    "SpherePolynomial",
+    "approximate",
+    "certify",
+    "check_kernel",
+    "correct",
+    "datasets",
+    "gershgorin",
+    "lanczos",
+    "preprocessing",
+    "psd_shift",
+]
+
+__version__ = "0.1.0"

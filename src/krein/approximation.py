@@ -1,0 +1,346 @@
+"""Objects and a kernel in, an approximation of the kernel matrix out: Algorithm 1 from end to end.
+
+Composes partition (Part 1), bases (Part 2) and links (Part 3) into a Factorization, keeps what new objects need, and
+estimates its own error without K.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from krein.arrays import Array, Indices, seed_from, stream
+from krein.bases import ALLOCATIONS, LANDMARKS, PER_RANK, LandmarkMap, Sketch, allocate, nystrom, sketch
+from krein.blocksparse import BlockSparse
+from krein.correction import correct
+from krein.error_estimate import ErrorEstimate, estimate_error
+from krein.errors import InputError, KreinWarning, one_of
+from krein.factorization import Factorization, compressed
+from krein.kernels import Evaluator, Kernel, as_kernel, count_objects, take
+from krein.links import Link, Side, kept_pairs, pairwise_link
+from krein.objects import check_new_objects, check_objects
+from krein.partition import Partition, partition
+from krein.storage import STORAGE, dtype_name, orthonormalise
+
+__all__ = ["Approximation", "approximate"]
+
+COUPLINGS = ("pairwise",)
+EXACT_ROWS = 2000  # up to here "auto" means one block of full rank
+AUTO_BLOCKS, AUTO_RANK = 10, 64
+DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation:
+    """A kernel matrix approximated as U M Uᵀ + s I, with what it takes to extend it to new objects."""
+
+    kernel: Kernel  # with every parameter bound
+    objects: Any  # the training objects, by reference
+    partition: Partition
+    maps: tuple[LandmarkMap, ...]  # u(x) = k(x, Z_i) T_i for x in cluster i
+    factorization: Factorization
+    n_evaluations: int  # kernel entries evaluated to build it
+    seed: int
+
+    def __repr__(self) -> str:
+        return f"Approximation({self.kernel!r}, {self.factorization!r})"
+
+    @property
+    def n_blocks(self) -> int:
+        return self.factorization.n_blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the maps and landmarks that new objects need, beside the factorization's own `nbytes`."""
+        return sum(m.nbytes for m in self.maps) + self.partition.centres.nbytes
+
+    def corrected(self, how: str, **options: Any) -> Approximation:
+        """The same approximation with its factorization corrected (`krein.correct`)."""
+        return replace(self, factorization=correct(self.factorization, how, **options))
+
+    def extend(self, X_new: Any) -> sp.csr_matrix:
+        """The rows of U for new objects, (n_new, r), through the landmarks of each one's cluster (the indirect way)."""
+        objects = check_new_objects(X_new, self.objects, self.kernel)
+        evaluator = Evaluator(self.kernel)
+        labels = self.partition.assign(evaluator, objects)
+        ranks = np.asarray(self.factorization.ranks, dtype=np.int64)
+        pointer = np.concatenate([[0], np.cumsum(ranks[labels])])
+        data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
+        for i in np.unique(labels).tolist():
+            mine = np.flatnonzero(labels == i)
+            spots = pointer[mine][:, None] + np.arange(ranks[i])
+            data[spots] = self.maps[i](evaluator, take(objects, mine))
+            columns[spots] = np.arange(ranks[i]) + self.factorization.spans[i][1].start
+        return sp.csr_matrix((data, columns, pointer), shape=(len(labels), self.factorization.rank))
+
+    def kernel_rows(self, X_new: Any, indices: Any = None, exact: bool = False) -> Array:
+        """Similarities of new objects to training rows, (n_new, len(indices) or n), without the shift.
+
+        By default from the factorization, u(x) M Uᵀ; with ``exact=True`` by the kernel itself (the direct way). The
+        shift belongs to self-similarities only: see `self_similarities`.
+        """
+        f = self.factorization
+        wanted = None if indices is None else f._indices(indices)
+        if exact:
+            objects = check_new_objects(X_new, self.objects, self.kernel)
+            return Evaluator(self.kernel).block(objects, self.objects if wanted is None else take(self.objects, wanted))
+        weights = f.core @ self.extend(X_new).T.toarray()  # (r, n_new)
+        if wanted is None:
+            return np.ascontiguousarray(f.lift(weights).T)
+        return np.asarray((f.basis_rows(wanted) @ weights).T)
+
+    def self_similarities(self, X_new: Any, exact: bool = False) -> Array:
+        """k(x, x) + shift for new objects; k(x, x) from the factorization or, with ``exact=True``, the kernel."""
+        f = self.factorization
+        if exact:
+            return Evaluator(self.kernel).diag(check_new_objects(X_new, self.objects, self.kernel)) + f.shift
+        u = self.extend(X_new)
+        return np.asarray(u.multiply((f.core @ u.T.toarray()).T).sum(1)).ravel() + f.shift
+
+    def error(self, n_samples: int = 50_000, random_state: Any = None) -> ErrorEstimate:
+        """The relative Frobenius error |K - (U M Uᵀ + s I)| / |K| with a 95 % interval, without forming K.
+
+        Exact up to 2000 rows. Beyond, the diagonal is taken whole and about ``n_samples`` entries within and between
+        blocks are sampled; the estimate is unbiased in the squares.
+        """
+        return estimate_error(self.factorization, self.kernel, self.objects, n_samples, random_state)
+
+
+def approximate(
+    X: Any,
+    kernel: Any,
+    *,
+    n_blocks: int | str = "auto",
+    rank: int | str = "auto",
+    total_rank: int | None = None,
+    coupling: str = "pairwise",
+    landmarks: str = "kmeans++",
+    allocation: str = "equal",
+    drop: float = 0.0,
+    dtype: Any = "auto",
+    n_jobs: int | None = None,
+    random_state: Any = None,
+    verbose: int = 0,
+) -> Approximation:
+    """Approximate the kernel matrix of X as U M Uᵀ + s I, in n k + r² numbers instead of n².
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d), or a sequence of objects
+        What the kernel compares. Objects without coordinates (strings, indices of a `Precomputed` matrix) are clustered
+        by their similarities to a few landmarks.
+    kernel : Kernel or callable
+        A krein kernel (parameters left None are bound to X) or any k(A, B) -> array.
+    n_blocks, rank : int or "auto"
+        Clusters, and the rank of each. "auto" is one block of full rank, the exact matrix, up to 2000 objects, and
+        10 blocks of rank 64 beyond.
+    total_rank : int, optional
+        The sum of all ranks, shared out by ``allocation``; overrides ``rank``.
+    coupling : "pairwise"
+        The paper's own way: each pair of clusters is fitted on its own random sample.
+    landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
+        How the 2k landmarks of a cluster are chosen; the paper's are uniform.
+    allocation : "equal", "spectral" or "size"
+        Ranks the same for all, by the diagonal blocks' eigenvalues, or by cluster size (the paper's rules 1, 2, 3).
+    drop : float in [0, 1]
+        The share of cluster pairs, the most distant ones, that are not coupled.
+    dtype : "auto", "float64", "float32", "float16" or "int8"
+        How the bases are stored; "auto" keeps X's own float type.
+    n_jobs : int, optional
+        Threads. The result does not depend on it.
+    random_state : int, RandomState, Generator or None
+    verbose : int
+        Above 0: progress bars.
+
+    Returns
+    -------
+    Approximation
+    """
+    plan = _Plan.check(X, kernel, locals())
+    evaluator = Evaluator(plan.kernel)
+    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
+    sketches, ranks = _sketches(plan, clusters, evaluator)
+    bases, triangles, maps, blocks = _bases(plan, clusters, sketches, ranks, evaluator)
+    del sketches
+    blocks |= _links(plan, clusters, bases, triangles, evaluator)
+    return _assemble(plan, clusters, bases, maps, blocks, evaluator)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """The request, checked."""
+
+    objects: Any
+    kernel: Kernel
+    n_blocks: int
+    rank: int
+    total_rank: int | None
+    landmarks: str
+    allocation: str
+    drop: float
+    dtype: str
+    n_jobs: int
+    seed: int
+    verbose: int
+
+    @classmethod
+    def check(cls, X: Any, kernel: Any, given: dict[str, Any]) -> _Plan:
+        one_of("coupling", given["coupling"], COUPLINGS)
+        one_of("landmarks", given["landmarks"], LANDMARKS)
+        one_of("allocation", given["allocation"], ALLOCATIONS)
+        objects, bound = check_objects(X, as_kernel(kernel))
+        n = count_objects(objects)
+        n_blocks = given["n_blocks"]
+        if n_blocks == "auto":
+            n_blocks = 1 if n <= EXACT_ROWS else AUTO_BLOCKS
+        _whole("n_blocks", n_blocks, 1)
+        if n_blocks > n:
+            raise InputError(f"n_blocks must be at most the number of objects, {n}; got {n_blocks}.")
+        rank = given["rank"]
+        if rank == "auto":
+            rank = n if n <= EXACT_ROWS else AUTO_RANK
+        _whole("rank", rank, 1)
+        total = given["total_rank"]
+        if total is not None:
+            _whole("total_rank", total, n_blocks, "one per block at least")
+        elif given["allocation"] != "equal":
+            total = n_blocks * rank
+        drop = given["drop"]
+        if not (isinstance(drop, int | float | np.number) and 0.0 <= drop <= 1.0):
+            raise InputError(f"drop is a share of cluster pairs, from 0 to 1; got {drop!r}.")
+        dtype = given["dtype"]
+        if isinstance(dtype, str) and dtype == "auto":
+            dtype = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
+        elif isinstance(dtype, str):
+            one_of("dtype", dtype, ("auto", *STORAGE))
+        jobs = given["n_jobs"]
+        if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
+            raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
+        return cls(
+            objects, bound, int(n_blocks), int(rank), None if total is None else int(total), given["landmarks"],
+            given["allocation"], float(drop), dtype_name(dtype), int(jobs or 1), seed_from(given["random_state"]),
+            int(given["verbose"]),
+        )  # fmt: skip
+
+    @property
+    def working(self) -> type:
+        """What bases are built in: float64 unless they are to be stored in less."""
+        return np.float64 if self.dtype == "float64" else np.float32
+
+    def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
+        """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
+        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
+        if self.n_jobs == 1:
+            return [task(*a) for a in bar]
+        with threadpool_limits(1):  # many small products: BLAS threads on top of ours would fight
+            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
+        return found
+
+
+def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[list[Sketch], Indices]:
+    """Landmarks and ranks of all clusters. Rule 2 needs the spectra first, so it samples twice what an equal share needs."""
+    places = None if clusters.embedding is None else clusters.embedding(evaluator, plan.objects)
+
+    def one(i: int, count: int) -> Sketch:
+        members = clusters.members(i)
+        near = None if places is None else places[members]
+        rng = stream(plan.seed, 1, i)
+        return sketch(plan.objects, members, int(min(count, len(members))), plan.landmarks, evaluator, rng, near)
+
+    c, sizes = clusters.n_blocks, clusters.sizes
+    if plan.total_rank is None:
+        ranks = np.minimum(plan.rank, sizes)
+    elif plan.allocation != "spectral":
+        ranks = allocate(plan.total_rank, sizes, plan.allocation)
+    else:
+        count = 2 * PER_RANK * -(-plan.total_rank // c)
+        found = plan.each(one, [(i, count) for i in range(c)], "spectra")
+        # W is an l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
+        spectra = [s.values * n_i / len(s.rows) for s, n_i in zip(found, sizes, strict=True)]
+        ranks = allocate(plan.total_rank, sizes, "spectral", spectra)
+        return found, ranks
+    return plan.each(one, [(i, PER_RANK * int(ranks[i])) for i in range(c)], "landmarks"), ranks
+
+
+def _bases(
+    plan: _Plan, clusters: Partition, sketches: list[Sketch], ranks: Indices, evaluator: Evaluator
+) -> tuple[list[Array], list[Array], list[LandmarkMap], dict[tuple[int, int], Array]]:
+    """Part 2: Q_i = U_i R_i for each cluster, the map of U_i, and the core's diagonal blocks R_i diag(signs) R_iᵀ."""
+
+    def one(i: int) -> tuple[Array, Array, LandmarkMap, Array]:
+        Q, signs, extension = nystrom(
+            plan.objects, clusters.members(i), int(ranks[i]), sketches[i], evaluator, plan.working
+        )
+        U, R = orthonormalise(Q)
+        R = R.astype(np.float64)
+        return U, R, replace(extension, transform=_right_divide(extension.transform, R)), (R * signs) @ R.T
+
+    found = plan.each(one, [(i,) for i in range(clusters.n_blocks)], "bases")
+    bases, triangles, maps, diagonal = (list(column) for column in zip(*found, strict=True))
+    return bases, triangles, maps, {(i, i): block for i, block in enumerate(diagonal)}
+
+
+def _links(
+    plan: _Plan, clusters: Partition, bases: list[Array], triangles: list[Array], evaluator: Evaluator
+) -> dict[tuple[int, int], Array]:
+    """Part 3: the core's blocks of the pairs that stay coupled."""
+    pairs = list(kept_pairs(clusters.centre_distances(), plan.drop))
+    sides = [Side(clusters.members(i), bases[i], triangles[i]) for i in range(clusters.n_blocks)]
+
+    def one(i: int, j: int) -> Link:
+        return pairwise_link(plan.objects, sides[i], sides[j], evaluator, stream(plan.seed, 2, i, j))
+
+    found = plan.each(one, pairs, "links")
+    tamed = sum(link.tamed for link in found)
+    if tamed:
+        warnings.warn(
+            f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have exploded; "
+            "their weakest directions were left out. More rank or more spread-out landmarks make this rarer.",
+            KreinWarning,
+            stacklevel=3,
+        )
+    return {pair: link.block for pair, link in zip(pairs, found, strict=True)}
+
+
+def _assemble(
+    plan: _Plan,
+    clusters: Partition,
+    bases: list[Array],
+    maps: list[LandmarkMap],
+    blocks: dict[tuple[int, int], Array],
+    evaluator: Evaluator,
+) -> Approximation:
+    """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
+    kept = BlockSparse.from_blocks([U.shape[1] for U in bases], blocks)
+    blocks.clear()
+    sparse = kept.shape[0] > DENSE_CORE and 2 * kept.n_kept < kept.shape[0] ** 2 / 2
+    core = kept if sparse else kept.to_dense()
+    factorization, turns = compressed(bases, core, clusters.order, 0.0, plan.dtype)
+    finished = tuple(replace(m, transform=_right_divide(m.transform, T)) for m, T in zip(maps, turns, strict=True))
+    return Approximation(
+        plan.kernel, plan.objects, clusters, finished, factorization, evaluator.n_evaluations, plan.seed
+    )
+
+
+def _right_divide(transform: Array, R: Array) -> Array:
+    """transform @ pinv(R); R is square and well conditioned but for storage that lost a direction."""
+    if R.shape[0] == R.shape[1] and R.size:
+        return np.asarray(scipy.linalg.solve(R.T, transform.T, check_finite=False).T)
+    return np.asarray(transform @ np.linalg.pinv(R))
+
+
+def _whole(name: str, value: Any, least: int, why: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        words = f" ({why})" if why else ""
+        auto = "" if name == "total_rank" else ' or "auto"'
+        raise InputError(f"{name} must be an integer of at least {least}{words}{auto}; got {value!r}.")

@@ -1,0 +1,310 @@
+"""A symmetric core that keeps only some of its blocks: thousands of clusters, most of them strangers to each other.
+
+In: blocks (i, j) with i <= j. Out: products, exact spectra where the core is block-diagonal, ends of the spectrum with
+a bound and preconditioned solves otherwise (DESIGN: "A dense or a block-sparse core"). Each block is stored once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg as spla
+
+from krein.arrays import Array, Indices
+from krein.errors import InputError, KreinWarning
+
+__all__ = ["BlockSparse", "Ends", "congruent", "row_weights", "symmetric_core"]
+
+DENSE_LIMIT = 6000  # up to this many rows a dense eigendecomposition is a matter of seconds
+SOLVE_TOLERANCE = 1e-10  # relative residual asked of the iterative solver
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of a spectrum: Ritz values, their residuals, and bounds that hold whatever the iteration did."""
+
+    smallest: float
+    largest: float
+    residual: float  # the larger of the two residual norms: an eigenvalue lies within it of each Ritz value
+    lower_bound: float  # no eigenvalue is below (block Gershgorin)
+    upper_bound: float
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Blocks of one shape, stacked, so that one batched product serves them all."""
+
+    left: Indices  # (m,) block row of each
+    right: Indices  # (m,) block column, >= left
+    values: Array  # (m, a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSparse:
+    """A symmetric (r, r) matrix made of kept blocks; what is not kept is zero."""
+
+    ranks: tuple[int, ...]
+    groups: tuple[Group, ...]
+
+    @classmethod
+    def from_blocks(cls, ranks: Sequence[int], blocks: Mapping[tuple[int, int], Array]) -> BlockSparse:
+        """Stack ``blocks[i, j]`` (i <= j, shape (ranks[i], ranks[j])); the lower half is their transpose."""
+        by_shape: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
+        for i, j in sorted(blocks):
+            if not 0 <= i <= j < len(ranks):
+                raise InputError(f"A block key must be (i, j) with 0 <= i <= j < {len(ranks)}; got ({i}, {j}).")
+            if blocks[i, j].shape != (ranks[i], ranks[j]):
+                raise InputError(f"Block ({i}, {j}) must have shape {(ranks[i], ranks[j])}; got {blocks[i, j].shape}.")
+            by_shape.setdefault((ranks[i], ranks[j], i == j), []).append((i, j))
+        groups = []
+        for keys in by_shape.values():
+            pairs = np.asarray(keys, dtype=np.intp)
+            groups.append(Group(pairs[:, 0], pairs[:, 1], np.stack([blocks[i, j] for i, j in keys])))
+        return cls(tuple(int(k) for k in ranks), tuple(groups))
+
+    @cached_property
+    def starts(self) -> Indices:
+        return np.concatenate([[0], np.cumsum(self.ranks, dtype=np.intp)])  # (c + 1,)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (int(self.starts[-1]),) * 2
+
+    @property
+    def nbytes(self) -> int:
+        return sum(g.values.nbytes + g.left.nbytes + g.right.nbytes for g in self.groups)
+
+    @property
+    def n_kept(self) -> int:
+        """How many numbers are held."""
+        return sum(g.values.size for g in self.groups)
+
+    @property
+    def is_block_diagonal(self) -> bool:
+        return all(np.array_equal(g.left, g.right) for g in self.groups)
+
+    def blocks(self) -> Iterator[tuple[int, int, Array]]:
+        """Yield (i, j, block), i <= j."""
+        for g in self.groups:
+            yield from zip(g.left.tolist(), g.right.tolist(), g.values, strict=True)
+
+    @cached_property
+    def _where(self) -> dict[tuple[int, int], Array]:
+        return {(i, j): block for i, j, block in self.blocks()}
+
+    def block(self, i: int, j: int) -> Array:
+        """Block (i, j), zero where none was kept."""
+        if (min(i, j), max(i, j)) not in self._where:
+            return np.zeros((self.ranks[i], self.ranks[j]))
+        return self._where[i, j] if i <= j else self._where[j, i].T
+
+    def map_blocks(self, change: Callable[[int, int, Array], Array], ranks: Sequence[int]) -> BlockSparse:
+        """Return the core whose block (i, j) is ``change(i, j, block)``, with the new ranks."""
+        return BlockSparse.from_blocks(ranks, {(i, j): change(i, j, block) for i, j, block in self.blocks()})
+
+    def __matmul__(self, x: Array) -> Array:
+        """M x for x of shape (r,) or (r, p): one batched product per block shape, each block used for both halves."""
+        flat = x.reshape(self.shape[0], -1)
+        out = np.zeros(flat.shape, dtype=np.result_type(flat.dtype, np.float64))
+        for g in self.groups:
+            a, b = g.values.shape[1:]
+            rows = self.starts[g.left][:, None] + np.arange(a)  # (m, a)
+            cols = self.starts[g.right][:, None] + np.arange(b)  # (m, b)
+            np.add.at(out, rows, g.values @ flat[cols])
+            if not np.array_equal(g.left, g.right):
+                np.add.at(out, cols, g.values.transpose(0, 2, 1) @ flat[rows])
+        return out.reshape(x.shape)
+
+    def to_dense(self) -> Array:
+        dense = np.zeros(self.shape)
+        for i, j, block in self.blocks():
+            rows = slice(self.starts[i], self.starts[i + 1])
+            cols = slice(self.starts[j], self.starts[j + 1])
+            dense[rows, cols] = block
+            dense[cols, rows] = block.T
+        return dense
+
+    def diagonal_blocks(self) -> list[Array]:
+        """The c blocks (i, i), zero where none was kept."""
+        found = [np.zeros((k, k)) for k in self.ranks]
+        for i, j, block in self.blocks():
+            if i == j:
+                found[i] = block
+        return found
+
+    def frobenius(self, shift: float = 0.0) -> float:
+        """The Frobenius norm of M + shift I."""
+        parts = [scipy.linalg.norm(block + shift * np.eye(len(block))) for block in self.diagonal_blocks()]
+        parts += [np.sqrt(2.0) * scipy.linalg.norm(block) for i, j, block in self.blocks() if i != j]
+        return float(scipy.linalg.norm(np.asarray(parts))) if parts else 0.0
+
+    def trace(self) -> float:
+        return float(sum(np.trace(block) for block in self.diagonal_blocks()))
+
+    def eigenvalues(self) -> Array:
+        """All eigenvalues, ascending: block by block if block-diagonal, by a dense core while that is affordable."""
+        if self.is_block_diagonal:
+            return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in self.diagonal_blocks()] or [np.empty(0)]))
+        if self.shape[0] > DENSE_LIMIT:
+            raise InputError(
+                f"All eigenvalues of a block-sparse core need a dense matrix of {self.shape[0]} rows, over the limit of "
+                f"{DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
+            )
+        return np.linalg.eigvalsh(self.to_dense())
+
+    @cached_property
+    def ends(self) -> Ends:
+        """The smallest and largest eigenvalue.
+
+        Block-diagonal cores are exact. Otherwise Lanczos on r-vectors gives Ritz values with residuals, and block
+        Gershgorin a bound that needs no convergence: every eigenvalue lies within sum_j |M_ij| of one of M_ii's.
+        """
+        spectra = [np.linalg.eigvalsh(block) for block in self.diagonal_blocks()]
+        lows = np.array([values.min(initial=np.inf) for values in spectra])  # an empty block has no eigenvalue
+        highs = np.array([values.max(initial=-np.inf) for values in spectra])
+        low, high = float(lows.min()), float(highs.max())
+        if self.is_block_diagonal:
+            return Ends(low, high, 0.0, low, high, exact=True)
+        radii = np.zeros(len(self.ranks))
+        for g in self.groups:
+            if not np.array_equal(g.left, g.right):
+                size = _spectral_norm_bounds(g.values)
+                np.add.at(radii, g.left, size)
+                np.add.at(radii, g.right, size)
+        lower, upper = float((lows - radii).min()), float((highs + radii).max())
+        smallest, first = self._extreme("SA", max(abs(lower), abs(upper)))
+        largest, second = self._extreme("LA", max(abs(lower), abs(upper)))
+        return Ends(smallest, largest, max(first, second), lower, upper, exact=False)
+
+    def _extreme(self, which: str, norm: float) -> tuple[float, float]:
+        """One end and its residual. ARPACK's tolerance is relative to the eigenvalue, so a value near zero is moved away."""
+        if self.shape[0] <= 64 or norm == 0.0:
+            values = np.linalg.eigvalsh(self.to_dense())
+            return float(values[0] if which == "SA" else values[-1]), 0.0
+        move = norm if which == "LA" else -norm
+        operator = spla.LinearOperator(self.shape, matvec=lambda x: self @ x + move * x, dtype=np.float64)
+        start = np.random.default_rng(0).standard_normal(self.shape[0])  # fixed: the same core gives the same answer
+        try:
+            _, vectors = spla.eigsh(operator, k=1, which=which, v0=start, tol=1e-10, maxiter=500, ncv=40)
+        except spla.ArpackNoConvergence as stopped:
+            vectors = stopped.eigenvectors if len(stopped.eigenvalues) else start[:, None]
+            vectors = vectors / np.linalg.norm(vectors)
+        v = vectors[:, 0]
+        image = self @ v
+        value = float(v @ image)
+        return value, float(np.linalg.norm(image - value * v))
+
+    def solve(self, b: Array, shift: float) -> Array:
+        """(M + shift I)⁻¹ b, by conjugate gradients (MINRES if that fails) preconditioned by the diagonal blocks.
+
+        Block-diagonal cores are solved exactly. A residual above the tolerance is a warning with the figure.
+        """
+        flat = b.reshape(self.shape[0], -1)
+        inverse = self._block_inverse(shift)
+        if self.is_block_diagonal:
+            return (inverse @ flat).reshape(b.shape)
+        out = np.column_stack([self._solve_one(column, shift, inverse) for column in flat.T])
+        return out.reshape(b.shape)
+
+    def _solve_one(self, b: Array, shift: float, inverse: BlockSparse) -> Array:
+        size = float(np.linalg.norm(b))
+        if size == 0.0:
+            return np.zeros_like(b)
+        operator = spla.LinearOperator(self.shape, matvec=lambda x: self @ x + shift * x, dtype=np.float64)
+        preconditioner = spla.LinearOperator(self.shape, matvec=lambda x: inverse @ x, dtype=np.float64)
+        best, least = np.zeros_like(b), size
+        for method in (spla.cg, spla.cg, spla.minres, spla.minres):  # each pass works on what the last one left
+            rest = b - operator.matvec(best)
+            step, _ = method(operator, rest, rtol=0.1 * SOLVE_TOLERANCE * size / least, M=preconditioner, maxiter=1000)
+            left = float(np.linalg.norm(rest - operator.matvec(step)))
+            if np.isfinite(left) and left < least:
+                best, least = best + step, left
+            if least <= SOLVE_TOLERANCE * size:
+                return best
+        warnings.warn(
+            f"The block-sparse solve stopped at a relative residual of {least / size:.2g} (asked: {SOLVE_TOLERANCE:g}). "
+            "A larger ridge makes the system better conditioned.",
+            KreinWarning,
+            stacklevel=4,
+        )
+        return best
+
+    def _block_inverse(self, shift: float) -> BlockSparse:
+        """The inverse of the diagonal blocks of M + shift I; of their absolute value unless M is block-diagonal."""
+        inverses = {}
+        for i, block in enumerate(self.diagonal_blocks()):
+            values, vectors = np.linalg.eigh(block)
+            values = values + shift
+            tiny = 10 * len(block) * np.finfo(float).eps * float(np.abs(values).max(initial=0.0))
+            if self.is_block_diagonal:
+                if np.any(np.abs(values) <= tiny):
+                    raise InputError(f"Block {i} of the matrix to solve with is singular. Pass a larger ridge.")
+            else:
+                values = np.maximum(np.abs(values), max(tiny, np.finfo(float).tiny))
+            inverses[i, i] = (vectors / values) @ vectors.T
+        return BlockSparse.from_blocks(self.ranks, inverses)
+
+
+def _spectral_norm_bounds(values: Array) -> Array:
+    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf), whichever is less."""
+    size = np.abs(values)
+    mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
+    return np.minimum(np.sqrt((size**2).sum((1, 2))), mixed)
+
+
+def congruent(core: Array | BlockSparse, transforms: Sequence[Array], columns: Sequence[int]) -> Array | BlockSparse:
+    """Return T M Tᵀ for T = blockdiag(transforms), block by block; ``columns`` are M's block sizes."""
+    ranks = [len(T) for T in transforms]
+    if isinstance(core, BlockSparse):
+        return core.map_blocks(lambda i, j, block: transforms[i] @ block @ transforms[j].T, ranks)
+    half = np.empty((sum(ranks), core.shape[1]))
+    for T, new, old in _matching(transforms, ranks, columns):
+        half[new] = T @ core[old]
+    whole = np.empty((sum(ranks), sum(ranks)))
+    for T, new, old in _matching(transforms, ranks, columns):
+        whole[:, new] = half[:, old] @ T.T
+    return (whole + whole.T) / 2.0
+
+
+def _matching(
+    transforms: Sequence[Array], ranks: Sequence[int], columns: Sequence[int]
+) -> Iterator[tuple[Array, slice, slice]]:
+    new, old = np.concatenate([[0], np.cumsum(ranks)]), np.concatenate([[0], np.cumsum(columns)])
+    for i, T in enumerate(transforms):
+        yield T, slice(int(new[i]), int(new[i + 1])), slice(int(old[i]), int(old[i + 1]))
+
+
+def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
+    """For each block i a square root (k_i, k_i) of the sum over j of M_ij M_ijᵀ: how strongly each direction is used."""
+    if isinstance(core, BlockSparse):
+        squared = [np.zeros((k, k)) for k in ranks]
+        for i, j, block in core.blocks():
+            squared[i] += block @ block.T
+            if i != j:
+                squared[j] += block.T @ block
+    else:
+        stops = np.cumsum(ranks)
+        squared = [core[stop - k : stop] @ core[stop - k : stop].T for stop, k in zip(stops, ranks, strict=True)]
+    pairs = [np.linalg.eigh(S) for S in squared]
+    return [vectors * np.sqrt(np.maximum(values, 0.0)) for values, vectors in pairs]
+
+
+def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
+    """L with rounding's asymmetry averaged out; more than rounding is an error that shows the largest difference."""
+    if isinstance(L, BlockSparse):
+        return L
+    L = np.asarray(L, dtype=np.float64)
+    if not np.isfinite(L).all():
+        raise InputError("L holds NaN or infinite values; a core needs finite numbers.")
+    gap = float(np.abs(L - L.T).max(initial=0.0))
+    if gap > 1e-8 * float(np.abs(L).max(initial=0.0)):
+        raise InputError(
+            f"L must be symmetric; the largest |L - Lᵀ| is {gap:.3g}. Pass (L + L.T) / 2 if that is meant."
+        )
+    return (L + L.T) / 2.0

@@ -1,0 +1,37 @@
+"""What can go wrong, said in full: every error a user can cause derives from ValueError.
+
+A message names what was needed, what was seen and what to do. Nothing below this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["IndefiniteError", "InputError", "KernelError", "KreinError", "KreinWarning", "one_of"]
+
+
+class KreinError(ValueError):
+    """Anything krein refuses."""
+
+
+class InputError(KreinError):
+    """Data or a parameter that cannot be used as it is."""
+
+
+class KernelError(KreinError):
+    """A kernel that does not keep its promises: misshapen, non-finite or asymmetric values."""
+
+
+class IndefiniteError(KreinError):
+    """A psd matrix was needed and an indefinite one was given."""
+
+
+class KreinWarning(UserWarning):
+    """Something worth knowing happened; the result is usable, and the message says in what way."""
+
+
+def one_of(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise InputError, listing the choices, unless ``value`` is one of them."""
+    known = tuple(choices)
+    if not (isinstance(value, str) and value in known):
+        raise InputError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")

@@ -1,0 +1,413 @@
+"""The one value: K ~ U M Uᵀ + s I, with U = blockdiag(U_1 .. U_c) orthonormal block by block, and what follows from it.
+
+In: bases, a core, an order and a shift (the paper's Q, L through `from_links`). Out: products, rows, spectrum, solves
+and determinants, none of which forms an n x n or n x r matrix. Everything above needs only the five verbs `project`,
+`lift`, `gram`, `diagonal` and `rows`. Row order is the caller's in everything public; `bases` and `order` alone show
+the inner one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
+
+from krein.arrays import Array, Indices
+from krein.blocksparse import BlockSparse, Ends, congruent, row_weights, symmetric_core
+from krein.errors import IndefiniteError, InputError
+from krein.storage import compress, dtype_name, gram, orthonormalise, tiles
+
+__all__ = ["Factorization"]
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Factorization:
+    """K ~ U M Uᵀ + shift I, with U = diag(U_1, ..., U_c) orthonormal block by block."""
+
+    bases: tuple[Any, ...]  # what is stored of U_i, shape (n_i, stored columns); U_i itself where maps is None
+    core: Array | BlockSparse  # M, symmetric, shape (r, r), r = sum of k_i
+    order: Indices  # order[p] is the caller's row kept at position p
+    shift: float = 0.0
+    maps: tuple[Array, ...] | None = None  # A_i with U_i = bases[i] @ maps[i]: gives back what rounding cost
+
+    def __post_init__(self) -> None:
+        n, r = len(self.order), sum(self.ranks)
+        held = sum(len(b) for b in self.bases)
+        if held != n:
+            raise InputError(f"The bases hold {held} rows, but order names {n}. Each row belongs to one block.")
+        if self.core.shape != (r, r):
+            raise InputError(f"The core must be {r} x {r}, the sum of the ranks; got shape {self.core.shape}.")
+        if n and not np.array_equal(np.bincount(self.order, minlength=n), np.ones(n)):
+            raise InputError(f"order must name each of the rows 0 .. {n - 1} once.")
+        if not math.isfinite(self.shift):
+            raise InputError(f"shift must be a finite number; got {self.shift!r}.")
+
+    @classmethod
+    def from_links(
+        cls, Q_blocks: Sequence[Array], L: Array | BlockSparse, order: Indices | None = None, shift: float = 0.0
+    ) -> Factorization:
+        """Return the paper's Q L Qᵀ + shift I in orthonormal form.
+
+        With the block QR Q_i = U_i R_i the same matrix is U (R L Rᵀ) Uᵀ. Costs n k² and changes nothing but rounding.
+        """
+        blocks = [np.asarray(Q, dtype=np.float64) for Q in Q_blocks]
+        if not blocks or any(Q.ndim != 2 for Q in blocks):
+            raise InputError("Q_blocks must be a non-empty sequence of 2-D arrays, one per block.")
+        if not all(np.isfinite(Q).all() for Q in blocks):
+            raise InputError("Q_blocks hold NaN or infinite values; a factorization needs finite numbers.")
+        size = sum(Q.shape[1] for Q in blocks)
+        if L.shape != (size, size):
+            raise InputError(f"L must be {size} x {size}, the columns of Q_blocks together; got shape {L.shape}.")
+        pairs = [orthonormalise(Q) for Q in blocks]
+        triangles = [R for _, R in pairs]
+        core = congruent(symmetric_core(L), triangles, [Q.shape[1] for Q in blocks])
+        n = sum(len(Q) for Q in blocks)
+        kept = np.arange(n) if order is None else np.asarray(order)
+        return cls(tuple(U for U, _ in pairs), core, kept, float(shift))
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """k_i, the columns of each U_i."""
+        return tuple(A.shape[1] for A in (self.bases if self.maps is None else self.maps))
+
+    @cached_property
+    def spans(self) -> tuple[tuple[slice, slice], ...]:
+        """(positions, columns) of each block."""
+        rows = np.concatenate([[0], np.cumsum([len(b) for b in self.bases])])
+        cols = np.concatenate([[0], np.cumsum(self.ranks)])
+        return tuple(
+            (slice(int(rows[i]), int(rows[i + 1])), slice(int(cols[i]), int(cols[i + 1])))
+            for i in range(len(self.bases))
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self.order),) * 2
+
+    @property
+    def rank(self) -> int:
+        """r, the size of the core."""
+        return int(self.core.shape[0])
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.bases)
+
+    @property
+    def dtype(self) -> str:
+        """How the bases are stored."""
+        return str(self.bases[0].dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: bases, their maps, core and order."""
+        maps = 0 if self.maps is None else sum(A.nbytes for A in self.maps)
+        return sum(b.nbytes for b in self.bases) + maps + self.core.nbytes + self.order.nbytes
+
+    def __repr__(self) -> str:
+        kind = "block-sparse" if isinstance(self.core, BlockSparse) else "dense"
+        return (
+            f"Factorization({self.shape[0]} x {self.shape[1]}, {self.n_blocks} blocks, rank {self.rank}, {kind} core, "
+            f"{self.dtype}, {self.nbytes / 2**20:.1f} MiB, shift {self.shift:.4g})"
+        )
+
+    # -- the five verbs --------------------------------------------------------------------------------------------
+
+    def project(self, x: Array) -> Array:
+        """Uᵀx for x of shape (n,) or (n, p)."""
+        x = self._rows_of(x, "project")
+        out = np.zeros((self.rank, *x.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            local = x[self.order[rows]]
+            raw = np.zeros((self.bases[i].shape[1], *x.shape[1:]))
+            for part, stored in tiles(self.bases[i]):
+                raw += stored.T @ local[part]
+            out[cols] = raw if self.maps is None else self.maps[i].T @ raw
+        return out
+
+    def lift(self, w: Array) -> Array:
+        """U w for w of shape (r,) or (r, p)."""
+        w = np.asarray(w, dtype=np.float64)
+        if len(w) != self.rank:
+            raise InputError(f"lift needs {self.rank} rows, one per column of U; got shape {w.shape}.")
+        out = np.empty((self.shape[0], *w.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            raw = w[cols] if self.maps is None else self.maps[i] @ w[cols]
+            places = self.order[rows]
+            for part, stored in tiles(self.bases[i]):
+                out[places[part]] = stored @ raw
+        return out
+
+    def gram(self, weights: Array) -> list[Array]:
+        """U_iᵀ D_i U_i for each block, D = diag(weights) in the caller's order."""
+        weights = self._rows_of(weights, "gram")
+        grams = []
+        for i, (rows, _) in enumerate(self.spans):
+            raw = gram(self.bases[i], weights[self.order[rows]])
+            grams.append(raw if self.maps is None else self.maps[i].T @ raw @ self.maps[i])
+        return grams
+
+    def diagonal(self, core: Array | BlockSparse | None = None) -> Array:
+        """The diagonal of U S Uᵀ for a core S; without one, of the matrix itself, shift included."""
+        blocks = self._diagonal_blocks(self.core if core is None else core)
+        out = np.full(self.shape[0], self.shift if core is None else 0.0)
+        for i, (rows, _) in enumerate(self.spans):
+            inner = blocks[i] if self.maps is None else self.maps[i] @ blocks[i] @ self.maps[i].T
+            places = self.order[rows]
+            for part, stored in tiles(self.bases[i]):
+                out[places[part]] += np.einsum("ij,ij->i", stored @ inner, stored)
+        return out
+
+    def rows(self, indices: Any) -> Array:
+        """The rows ``indices`` of the matrix, (len(indices), n), shift included."""
+        wanted = self._indices(indices)
+        left = self.basis_rows(wanted)
+        out = self.lift(self.core @ left.T.toarray()).T
+        out[np.arange(len(wanted)), wanted] += self.shift
+        return np.ascontiguousarray(out)
+
+    def basis_rows(self, indices: Any) -> sp.csr_matrix:
+        """The rows ``indices`` of U, sparse: each has the columns of its own block alone."""
+        wanted = self._indices(indices)
+        parts = self._by_block(wanted)
+        sizes = np.zeros(len(wanted), dtype=np.int64)
+        for i, here, _ in parts:
+            sizes[here] = self.ranks[i]
+        pointer = np.concatenate([[0], np.cumsum(sizes)])
+        data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
+        for i, here, local in parts:
+            cols = self.spans[i][1]
+            spots = pointer[here][:, None] + np.arange(self.ranks[i])
+            data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
+        return sp.csr_matrix((data, columns, pointer), shape=(len(wanted), self.rank))
+
+    def entries(self, rows: Any, cols: Any) -> Array:
+        """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
+        sides = [(wanted, self._by_block(wanted)) for wanted in (self._indices(rows), self._indices(cols))]
+        out = np.zeros((len(sides[0][0]), len(sides[1][0])))
+        for i, here, left in sides[0][1]:
+            for j, there, right in sides[1][1]:
+                out[np.ix_(here, there)] = left @ self._core_block(i, j) @ right.T
+        out[np.equal.outer(sides[0][0], sides[1][0])] += self.shift
+        return out
+
+    def basis_tiles(self, i: int) -> Iterator[tuple[slice, Array]]:
+        """Yield (positions within block i, those rows of U_i in float64)."""
+        for part, stored in tiles(self.bases[i]):
+            yield part, stored if self.maps is None else stored @ self.maps[i]
+
+    # -- as a matrix -----------------------------------------------------------------------------------------------
+
+    def __matmul__(self, x: Array) -> Array:
+        x = self._rows_of(x, "@")
+        return self.lift(self.core @ self.project(x)) + self.shift * x
+
+    def to_dense(self) -> Array:
+        """The n x n matrix. For small n, tests and pictures."""
+        return self.rows(np.arange(self.shape[0]))
+
+    def as_linear_operator(self) -> LinearOperator:
+        """A SciPy LinearOperator that multiplies by this matrix."""
+        return LinearOperator(
+            self.shape, matvec=self.__matmul__, rmatvec=self.__matmul__, matmat=self.__matmul__, dtype=np.dtype(float)
+        )
+
+    def astype(self, dtype: Any) -> Factorization:
+        """The same matrix with bases stored as float64, float32, float16 or int8; the core is carried over exactly.
+
+        The new bases are orthonormal again (through `maps`) and the core is the old matrix seen in them,
+        M <- T M Tᵀ with T_i = (new U_i)ᵀ U_i: the nearest matrix with those bases, and psd if M is.
+        """
+        name = dtype_name(dtype)
+        if name == self.dtype and (self.maps is None) == (name == "float64"):
+            return self
+        bases = list(self.bases) if self.maps is None else [B @ A for B, A in zip(self.bases, self.maps, strict=True)]
+        return compressed(bases, self.core, self.order, self.shift, name)[0]
+
+    # -- spectrum, exact from the core -----------------------------------------------------------------------------
+
+    @cached_property
+    def _core_eigenvalues(self) -> Array:
+        return self.core.eigenvalues() if isinstance(self.core, BlockSparse) else np.linalg.eigvalsh(self.core)
+
+    def eigenvalues(self) -> Array:
+        """The r eigenvalues of M plus the shift, ascending; the other n - r eigenvalues are the shift itself.
+
+        U is orthonormal, so these are the matrix's own: O(r³), whatever n.
+        """
+        return self._core_eigenvalues + self.shift
+
+    def ends(self) -> Ends:
+        """The smallest and largest eigenvalue of the n x n matrix with what is known of their error."""
+        if isinstance(self.core, BlockSparse) and "_core_eigenvalues" not in self.__dict__:
+            e, exact = self.core.ends, self.core.ends.exact
+            bounds = [e.smallest, e.largest, e.lower_bound, e.upper_bound]
+            residual = e.residual
+        else:
+            values = self._core_eigenvalues
+            bounds = [values.min(initial=np.inf), values.max(initial=-np.inf)] * 2
+            residual, exact = 0.0, True
+        low, high, lower, upper = (float(b) + self.shift for b in bounds)
+        if self.shape[0] > self.rank:  # the shift is an eigenvalue too
+            low, high, lower, upper = (
+                f(b, self.shift) for f, b in ((min, low), (max, high), (min, lower), (max, upper))
+            )
+        return Ends(low, high, residual, lower, upper, exact)
+
+    def smallest_eigenvalue(self) -> float:
+        """The smallest eigenvalue of the n x n matrix; for a block-sparse core a Ritz value (`ends` has its bound)."""
+        return self.ends().smallest
+
+    def n_negative(self, tol: float | None = None) -> int:
+        """How many of the n eigenvalues are below -tol, by default 10 r u |M|."""
+        values = self.eigenvalues()
+        if tol is None:
+            tol = 10 * max(1, self.rank) * EPS * float(np.abs(self._core_eigenvalues).max(initial=0.0))
+        outside = self.shape[0] - self.rank if self.shift < -tol else 0
+        return int((values < -tol).sum()) + outside
+
+    def frobenius(self) -> float:
+        """The Frobenius norm of the n x n matrix."""
+        if isinstance(self.core, BlockSparse):
+            inside = self.core.frobenius(self.shift)
+        else:
+            inside = float(scipy.linalg.norm(self.core + self.shift * np.eye(self.rank))) if self.rank else 0.0
+        return float(np.hypot(inside, math.sqrt(self.shape[0] - self.rank) * self.shift))
+
+    # -- solves ----------------------------------------------------------------------------------------------------
+
+    def solve(self, b: Array, ridge: float = 0.0) -> Array:
+        """(K + ridge I)⁻¹ b, K's own shift included; b of shape (n,) or (n, p).
+
+        With t = shift + ridge it is U (M + tI)⁻¹ Uᵀb on the span of U and b / t off it.
+        """
+        b = self._rows_of(b, "solve")
+        t = self._ridge(ridge, "solve")
+        inside = self.project(b)
+        x = self.lift(self._core_solve(inside, t))
+        if self.shape[0] > self.rank:
+            x += (b - self.lift(inside)) / t
+        return x
+
+    def logdet(self, ridge: float = 0.0) -> float:
+        """log det(K + ridge I) of a positive definite matrix: logdet(M + tI) + (n - r) log t, t = shift + ridge."""
+        t = self._ridge(ridge, "logdet")
+        if isinstance(self.core, BlockSparse):
+            values = self._core_eigenvalues + t
+            low = float(values.min(initial=np.inf))
+            inside = float(np.log(values).sum()) if low > 0 else -math.inf
+        else:
+            try:
+                factor = scipy.linalg.cholesky(self.core + t * np.eye(self.rank), lower=True, check_finite=False)
+                low, inside = 1.0, 2.0 * float(np.log(np.diag(factor)).sum())
+            except scipy.linalg.LinAlgError:
+                low, inside = float(self._core_eigenvalues[0] + t), -math.inf
+        if inside == -math.inf:
+            raise IndefiniteError(
+                f"logdet needs a positive definite matrix, but with ridge={ridge:g} the smallest eigenvalue is {low:.3g}. "
+                "Pass a larger ridge, or correct the factorization first (krein.correct)."
+            )
+        return inside + ((self.shape[0] - self.rank) * math.log(t) if self.shape[0] > self.rank else 0.0)
+
+    def _core_solve(self, b: Array, t: float) -> Array:
+        if isinstance(self.core, BlockSparse):
+            return self.core.solve(b, t)
+        moved = self.core + t * np.eye(self.rank)
+        try:
+            return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(moved, check_finite=False), b))
+        except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
+            values, vectors = np.linalg.eigh(moved)
+            if np.abs(values).min() <= 10 * self.rank * EPS * np.abs(values).max():
+                raise InputError(
+                    f"The matrix to solve with is singular: its smallest |eigenvalue| is {np.abs(values).min():.2g}, its "
+                    f"largest {np.abs(values).max():.3g}. Pass a ridge above {-values[0] + t:.3g}."
+                ) from None
+            return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+    # -- at the door -----------------------------------------------------------------------------------------------
+
+    def _ridge(self, ridge: float, verb: str) -> float:
+        t = self.shift + float(ridge)
+        if not math.isfinite(t):
+            raise InputError(f"{verb} needs a finite ridge; got {ridge!r}.")
+        if t <= 0.0 and self.shape[0] > self.rank:
+            raise InputError(
+                f"{verb} needs shift + ridge > 0, because {self.shape[0] - self.rank} of the {self.shape[0]} eigenvalues "
+                f"are that sum; got {self.shift:g} + {float(ridge):g}. Pass ridge > {max(0.0, -self.shift):g}."
+            )
+        return t
+
+    def _rows_of(self, x: Any, verb: str) -> Array:
+        x = np.asarray(x)
+        if x.ndim not in (1, 2) or len(x) != self.shape[0]:
+            raise InputError(f"{verb} needs an array of {self.shape[0]} rows (1-D or 2-D); got shape {x.shape}.")
+        return np.asarray(x, dtype=np.float64)
+
+    def _indices(self, indices: Any) -> Indices:
+        wanted = np.atleast_1d(np.asarray(indices))
+        if wanted.dtype == bool or wanted.ndim != 1 or (wanted.size and not np.issubdtype(wanted.dtype, np.integer)):
+            raise InputError(f"indices must be a 1-D array of integers; got {wanted.dtype} of shape {wanted.shape}.")
+        wanted = wanted.astype(np.intp)
+        if wanted.size and not (-self.shape[0] <= wanted.min() and wanted.max() < self.shape[0]):
+            raise InputError(f"indices must lie in 0 .. {self.shape[0] - 1}; got {wanted.min()} .. {wanted.max()}.")
+        return wanted % max(1, self.shape[0])
+
+    @cached_property
+    def _positions(self) -> Indices:
+        places = np.empty_like(self.order, dtype=np.intp)
+        places[self.order] = np.arange(len(self.order))
+        return places
+
+    def _by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
+        """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
+        places = self._positions[wanted]
+        block = np.searchsorted([rows.stop for rows, _ in self.spans], places, side="right")
+        parts = []
+        for i in np.unique(block).tolist():
+            here = np.flatnonzero(block == i)
+            local = self.bases[i][places[here] - self.spans[i][0].start].astype(np.float64)
+            parts.append((i, here, local if self.maps is None else local @ self.maps[i]))
+        return parts
+
+    def _core_block(self, i: int, j: int) -> Array:
+        if isinstance(self.core, BlockSparse):
+            return self.core.block(i, j)
+        return self.core[self.spans[i][1], self.spans[j][1]]
+
+    def _diagonal_blocks(self, core: Array | BlockSparse) -> list[Array]:
+        if core.shape != (self.rank, self.rank):
+            raise InputError(f"diagonal needs a core of shape {(self.rank, self.rank)}; got {core.shape}.")
+        if isinstance(core, BlockSparse):
+            return core.diagonal_blocks()
+        return [core[cols, cols] for _, cols in self.spans]
+
+    def with_core(self, core: Array | BlockSparse, shift: float) -> Factorization:
+        """The same bases with another core and shift."""
+        return replace(self, core=core, shift=float(shift))
+
+
+def compressed(
+    bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str
+) -> tuple[Factorization, list[Array]]:
+    """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases`` as it goes."""
+    ranks = [U.shape[1] for U in bases]
+    stored, maps, turns = [], [], []
+    for i, weights in enumerate(row_weights(core, ranks)):
+        U, bases[i] = np.asarray(bases[i], dtype=np.float64), None
+        B, A, T = compress(U, name, weights)
+        stored.append(B)
+        maps.append(A)
+        turns.append(T)
+    moved = core if name == "float64" else congruent(core, turns, ranks)
+    return Factorization(tuple(stored), moved, order, shift, None if name == "float64" else tuple(maps)), turns

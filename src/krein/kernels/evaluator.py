@@ -1,0 +1,149 @@
+"""Evaluating a kernel at scale: in chunks of rows, counted, every value checked.
+
+In: a kernel and collections of objects. Out: dense blocks that are known to be finite and of the right shape. This is
+the one door through which the rest of krein asks a kernel for numbers, so it is where a kernel's misbehaviour is named.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.errors import InputError, KernelError
+from krein.kernels.kernel import Kernel
+from krein.kernels.objects import count_objects, rows
+from krein.kernels.similarities import ASYMMETRY, Normalized, as_kernel, largest_asymmetry
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """Evaluates one kernel and counts the entries it asked for; several threads may share it.
+
+    A chunk holds at most ``chunk_entries`` numbers (and at least one row). Errors a kernel raises itself pass
+    untouched.
+    """
+
+    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**22) -> None:
+        if chunk_entries < 1:
+            raise InputError(f"chunk_entries must be 1 or more; got {chunk_entries}.")
+        self.kernel = as_kernel(kernel)
+        self.chunk_entries = int(chunk_entries)
+        self._count = 0
+        self._lock = threading.Lock()
+
+    @property
+    def n_evaluations(self) -> int:
+        """How many kernel entries were evaluated so far; those `Normalized` needs on the way do not count."""
+        return self._count
+
+    def block(self, A: Any, B: Any) -> Array:
+        """Return k(A, B), shape (len(A), len(B)), checked."""
+        return self.cross(A, B)
+
+    def cross(self, A: Any, B: Any, diag_B: Any = None) -> Array:
+        """Return k(A, B) like `block`; a Normalized kernel takes B's self-similarities from ``diag_B`` if given."""
+        n, m = count_objects(A), count_objects(B)
+        values: Array = np.empty((0, m))
+        for part, chunk in self._stream(A, B, diag_B):
+            if len(chunk) == n:
+                return chunk
+            if part.start == 0:
+                values = np.empty((n, m), dtype=chunk.dtype)
+            elif chunk.dtype != values.dtype:  # a callable may change its mind
+                filled = values[: part.start]  # the rest is not set yet, and casting garbage warns
+                values = np.empty((n, m), dtype=np.result_type(values, chunk))
+                values[: part.start] = filled
+            values[part] = chunk
+        return values
+
+    def symmetric(self, A: Any) -> Array:
+        """Return k(A, A), exactly symmetric; asymmetry beyond rounding is a KernelError."""
+        values = self.block(A, A)
+        gap, i, j = largest_asymmetry(values)
+        largest = float(np.max(np.abs(values), initial=0.0))
+        if gap > ASYMMETRY.get(values.dtype, 1e-8) * largest:
+            raise KernelError(
+                f"{self.kernel!r} must be symmetric, k(x, y) = k(y, x); the largest difference is {gap:.3g}, between "
+                f"objects {i} and {j} (largest value {largest:.3g}). "
+                "Average it: lambda A, B: (k(A, B) + k(B, A).T) / 2."
+            )
+        return 0.5 * values + 0.5 * values.T
+
+    def diag(self, A: Any) -> Array:
+        """Return k(x, x) for every x in A, shape (len(A),), checked."""
+        n = count_objects(A)
+        if n == 0:
+            return np.empty(0)
+        values = np.asarray(self.kernel.diag(A))
+        self._add(n)
+        return self._checked(values, (n,), "diag(A)", 0)
+
+    def chunks(self, A: Any, B: Any, dtype: Any = None, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
+        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time; ``diag_B`` as in `cross`."""
+        for part, chunk in self._stream(A, B, diag_B):
+            yield part, chunk if dtype is None else chunk.astype(dtype, copy=False)
+
+    def _stream(self, A: Any, B: Any, diag_B: Any) -> Iterator[tuple[slice, Array]]:
+        n, m = count_objects(A), count_objects(B)
+        kernel = self.kernel
+        if isinstance(kernel, Normalized) and diag_B is None and m > 0 and n > 0:
+            diag_B = kernel.kernel.diag(B)  # once, not once per chunk
+        step = max(1, self.chunk_entries // max(1, m))
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            shape = (part.stop - start, m)
+            if m == 0:
+                yield part, np.empty(shape)
+                continue
+            some = A if shape[0] == n else rows(A, part)
+            values = kernel.cross(some, B, diag_B) if isinstance(kernel, Normalized) else kernel(some, B)
+            self._add(shape[0] * m)
+            yield part, self._checked(np.asarray(values), shape, "k(A, B)", start)
+
+    def _add(self, n_entries: int) -> None:
+        with self._lock:
+            self._count += n_entries
+
+    def _checked(self, values: Any, shape: tuple[int, ...], what: str, start: int) -> Array:
+        if values.shape != shape:
+            raise KernelError(
+                f"{self.kernel!r} must return an array of shape {shape} as {what}; got shape {values.shape}. "
+                "Return one row per object of A and one column per object of B."
+            )
+        if values.dtype.kind not in "biuf":
+            raise KernelError(
+                f"{self.kernel!r} must return real numbers as {what}; got {values.dtype}. Return a float array."
+            )
+        if values.dtype not in (np.float32, np.float64):
+            values = values.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(
+                np.sum(values)
+            )  # one pass and no array of flags; a sum that overflows is looked at again
+        if not finite:
+            bad = ~np.isfinite(values)
+            if bad.any():
+                first = tuple(int(i) for i in np.argwhere(bad)[0])
+                raise KernelError(
+                    f"{self.kernel!r} must return finite numbers; {int(bad.sum())} of {bad.size} in a chunk of {what} "
+                    "are NaN or infinite, the first "
+                    f"({values[first]}) at row {start + first[0]}"
+                    + (f", column {first[1]}" if len(first) > 1 else "")
+                    + ". "
+                    "Look for missing or huge values in the data, or rescale it."
+                )
+        return values  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}  # locks cannot travel
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def __repr__(self) -> str:
+        return f"Evaluator({self.kernel!r}, n_evaluations={self._count})"

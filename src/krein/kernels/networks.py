@@ -1,0 +1,174 @@
+"""Kernels of infinitely wide networks: extreme learning machine (paper, Eq. 3), arc-cosine, neural tangent.
+
+Each is a function of an angle, and arcsin and arccos magnify rounding near 1; so float32 input is computed in float64
+and only the result is float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.kernels.geometry import inner, pair, squared_norms, unit_rows
+from krein.kernels.kernel import Kernel, Traits, is_number, positive, whole
+
+__all__ = ["ELM", "NTK", "ArcCosine"]
+
+
+@dataclass(frozen=True)
+class ELM(Kernel):
+    """Extreme learning kernel, 2/pi arcsin((1 + <x,y>) / sqrt((s + 1 + |x|²)(s + 1 + |y|²))), s = 1/(2 sigma_w²).
+
+    It is E[erf(w·(1, x)) erf(w·(1, y))] over normal weights w of deviation sigma_w (Williams; Frénay and Verleysen),
+    hence psd everywhere; the paper uses it on the unit sphere, and with large sigma_w, which hardly matters.
+    """
+
+    sigma_w: float = 1e5
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma_w", positive(self, "sigma_w", self.sigma_w))
+
+    @property
+    def traits(self) -> Traits:
+        # off the sphere, where the kernel is as good, the diagonal is not constant: not promised
+        return Traits(
+            stationary=False,
+            psd=True,
+            sphere=True,
+            low=-1.0,
+            high=1.0,
+            unitary_invariant=True,
+            differentiable=True,
+            preprocessing="z-score-sphere",
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        a, b, dtype = _double(A, B, self)
+        length_a = self._length(a)
+        length_b = length_a if b is a else self._length(b)
+        sines = inner(a, b)
+        sines += 1.0
+        sines /= length_a[:, None]  # one after the other: their product could overflow
+        sines /= length_b
+        np.clip(sines, -1.0, 1.0, out=sines)
+        return (2 / math.pi * np.arcsin(sines, out=sines)).astype(dtype, copy=False)
+
+    def diag(self, A: Any) -> Array:
+        a, _, dtype = _double(A, None, self)
+        sines: Array = (1.0 + squared_norms(a)) / self._length(a) ** 2
+        np.clip(sines, -1.0, 1.0, out=sines)
+        return np.asarray(2 / math.pi * np.arcsin(sines), dtype=dtype)
+
+    def _length(self, a: Any) -> Array:
+        return np.asarray(np.sqrt(0.5 / self.sigma_w / self.sigma_w + 1.0 + squared_norms(a)))
+
+
+@dataclass(frozen=True)
+class ArcCosine(Kernel):
+    """Arc-cosine kernel of degree 0, 1 or 2 (Cho and Saul): |x|^n |y|^n J_n(angle) / pi; psd.
+
+    It is 2 E[h(w·x) h(w·y)] over standard normal w, where h(t) = t^n for t > 0 and 0 for t < 0 (for n = 0 the step, 1/2
+    at 0).
+    """
+
+    degree: int = 1
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not is_number(self.degree) or self.degree not in (0, 1, 2):
+            raise InputError(f"ArcCosine needs degree to be 0, 1 or 2; got {self.degree!r}.")
+        object.__setattr__(self, "degree", int(self.degree))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=False,
+            psd=True,
+            low=0.0,
+            high=1.0 if self.degree == 0 else None,
+            unitary_invariant=True,
+            differentiable=self.degree == 2,  # degree 1 bends at the origin, degree 0 where x = y
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        cosines, length_a, length_b, dtype = _angles(A, B, self)
+        angle = np.arccos(cosines)
+        if self.degree == 0:
+            values = math.pi - angle
+        elif self.degree == 1:
+            values = np.sin(angle) + (math.pi - angle) * cosines
+        else:
+            values = 3 * np.sin(angle) * cosines + (math.pi - angle) * (1 + 2 * cosines**2)
+        values /= math.pi
+        with np.errstate(over="ignore", invalid="ignore"):
+            values *= length_a[:, None] ** self.degree
+            values *= length_b**self.degree
+            return values.astype(dtype, copy=False)
+
+    def diag(self, A: Any) -> Array:
+        a, _, dtype = _double(A, None, self)
+        length = unit_rows(a)[1]
+        if self.degree == 0:
+            return np.where(length > 0, 1.0, 0.5).astype(dtype, copy=False)
+        with np.errstate(over="ignore"):
+            return ((1.0 if self.degree == 1 else 3.0) * length ** (2 * self.degree)).astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class NTK(Kernel):
+    """Neural tangent kernel of a bias-free ReLU network with ``depth`` hidden layers; psd.
+
+    On the cosine u of the angle: Theta = rho = u, then once per layer Theta <- Theta kappa0(rho) + kappa1(rho) and
+    rho <- kappa1(rho); times |x||y|. kappa0 and kappa1 are the arc-cosine kernels of degree 0 and 1 as functions of a
+    cosine.
+    """
+
+    depth: int = 1
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", whole(self, "depth", self.depth))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=True, unitary_invariant=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        cosines, length_a, length_b, dtype = _angles(A, B, self)
+        rho, theta = cosines, cosines
+        for _ in range(self.depth):
+            beyond = math.pi - np.arccos(rho)
+            after = (rho * beyond + np.sqrt(1 - rho**2)) / math.pi  # kappa1
+            theta = theta * (beyond / math.pi) + after
+            rho = np.clip(after, -1.0, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            theta *= length_a[:, None]
+            theta *= length_b
+            return theta.astype(dtype, copy=False)
+
+    def diag(self, A: Any) -> Array:
+        a, _, dtype = _double(A, None, self)
+        with np.errstate(over="ignore"):
+            return ((self.depth + 1) * unit_rows(a)[1] ** 2).astype(dtype, copy=False)
+
+
+def _double(A: Any, B: Any, asker: Kernel) -> tuple[Any, Any, np.dtype[Any]]:
+    a, b = pair(A, B, asker)
+    wide = a.astype(np.float64, copy=False)
+    return wide, wide if b is a else b.astype(np.float64, copy=False), a.dtype
+
+
+def _angles(A: Any, B: Any, asker: Kernel) -> tuple[Array, Array, Array, np.dtype[Any]]:
+    a, b, dtype = _double(A, B, asker)
+    units_a, length_a = unit_rows(a)
+    units_b, length_b = (units_a, length_a) if b is a else unit_rows(b)
+    return np.clip(inner(units_a, units_b), -1.0, 1.0), length_a, length_b, dtype

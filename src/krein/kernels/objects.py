@@ -1,0 +1,64 @@
+"""Collections of objects: what a kernel compares, whatever they are.
+
+Vectors come as the rows of a 2-D ndarray or of a SciPy sparse matrix; anything else (strings, graphs, indices) comes as
+a 1-D ndarray, a list or a tuple. Three questions are all the rest of krein asks of them: how many, which, and are they
+vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from krein.errors import InputError
+
+__all__ = ["count_objects", "is_sparse", "is_vectors", "rows", "take"]
+
+
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a SciPy sparse matrix or array, of whatever format."""
+    return bool(sparse.issparse(X))
+
+
+def count_objects(X: Any) -> int:
+    """Return how many objects X holds: rows of an array or sparse matrix, items of a list or tuple."""
+    if is_sparse(X) or isinstance(X, np.ndarray):
+        if len(X.shape) > 0:
+            return int(X.shape[0])
+    elif isinstance(X, (list, tuple)):
+        return len(X)
+    raise _not_a_collection(X)
+
+
+def take(X: Any, indices: Any) -> Any:
+    """Return the objects of X at ``indices`` (integers), in that order, as the same kind of collection."""
+    if isinstance(X, np.ndarray):
+        return X[np.asarray(indices)]
+    if is_sparse(X):
+        return X.tocsr()[np.asarray(indices)]
+    if isinstance(X, (list, tuple)):
+        chosen = [X[int(i)] for i in indices]
+        return chosen if isinstance(X, list) else tuple(chosen)
+    raise _not_a_collection(X)
+
+
+def rows(X: Any, part: slice) -> Any:
+    """Return the run ``part`` of X's objects; a view where X is an ndarray, so that streaming copies nothing."""
+    return X.tocsr()[part] if is_sparse(X) else X[part]
+
+
+def is_vectors(X: Any) -> bool:
+    """Return whether X's objects are vectors: a 2-D array or a sparse matrix of real numbers."""
+    if isinstance(X, np.ndarray) or is_sparse(X):
+        return len(X.shape) == 2 and X.dtype.kind in "biuf"
+    return False
+
+
+def _not_a_collection(X: Any) -> InputError:
+    return InputError(
+        "A collection of objects must be an ndarray, a SciPy sparse matrix, a list or a tuple; got "
+        f"{type(X).__name__}. "
+        "Convert it first, for instance with numpy.asarray or list."
+    )

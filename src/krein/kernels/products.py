@@ -1,0 +1,225 @@
+"""Kernels of the inner product <x, y>: linear, polynomials, cosine, sigmoid (paper, Remark 2; supplement, Sec. 6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.kernels.geometry import as_vectors, inner, pair, scale_gamma, squared_distances, squared_norms, unit_rows
+from krein.kernels.kernel import Kernel, Traits, bound, is_number, positive
+
+__all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]
+
+NEARLY_ZERO = 1e-6  # a base of a broken power this little below zero is rounding on the sphere
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """The inner product <x, y> itself."""
+
+    accepts_sparse: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=True, unitary_invariant=True, differentiable=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return inner(*pair(A, B, self))
+
+    def diag(self, A: Any) -> Array:
+        return squared_norms(as_vectors(A, self))
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return float(n_features)
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """Polynomial kernel, (gamma <x, y> + coef0)^degree, as scikit-learn writes it.
+
+    psd for a whole degree and coef0 >= 0. With coef0 < 0 it is not: the odd part of the power has a negative slope at 0
+    when the degree is even, and k(0, 0) < 0 when it is odd. A broken degree of a negative number is NaN, which
+    `Evaluator` reports.
+    """
+
+    degree: float = 3
+    gamma: float | None = None
+    coef0: float = 1.0
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degree", _whole_if_it_is(positive(self, "degree", self.degree)))
+        object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+
+    @property
+    def traits(self) -> Traits:
+        whole = isinstance(self.degree, int)
+        return Traits(
+            stationary=False,
+            psd=self.coef0 >= 0 if whole else None,
+            low=0.0 if self.degree % 2 == 0 else None,
+            unitary_invariant=True,
+            differentiable=whole,
+            preprocessing="sphere",
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        bound(self, "gamma", self.gamma)
+        return self._power(inner(*pair(A, B, self)))
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", self.gamma)
+        return self._power(squared_norms(as_vectors(A, self)))
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
+
+    def _power(self, products: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            products *= bound(self, "gamma", self.gamma)
+            products += self.coef0
+            return np.power(products, self.degree, out=products)
+
+
+@dataclass(frozen=True)
+class SpherePolynomial(Kernel):
+    """The paper's polynomial kernel, (1 - |x - y|²/a²)^degree, for rows on the unit sphere (Remark 2).
+
+    On the sphere |x - y|² = 2 - 2<x, y>, so it is alpha (q + <x, y>)^p with q = a²/2 - 1 and alpha = (2/a²)^p (the
+    paper has the fraction upside down): a kernel of the inner product, non-stationary as the supplement lists it. There
+    it is psd for whole p and a² >= 2, where q >= 0 (Remark 2's a > 2 concerns the Fourier transform on R^d, not the
+    sphere). For a² < 2 its Gegenbauer coefficient of degree p - 1 has the sign of q, negative: not psd. A broken p
+    needs a >= 2, else the base is negative between opposite points.
+    """
+
+    degree: float = 2
+    a: float = 2.0
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degree", _whole_if_it_is(positive(self, "degree", self.degree)))
+        object.__setattr__(self, "a", positive(self, "a", self.a))
+        if not isinstance(self.degree, int) and self.a < 2:
+            raise InputError(
+                f"SpherePolynomial with the broken degree {self.degree} needs a >= 2: with a = {self.a} opposite "
+                "points of the sphere "
+                f"would need a root of {self._base_at_antipodes():.3g}. Use a whole degree or a >= 2."
+            )
+
+    @property
+    def traits(self) -> Traits:
+        whole = isinstance(self.degree, int)
+        least = self._base_at_antipodes()  # the base runs over [least, 1]
+        end = float(max(least, 0.0) ** self.degree) if not whole else float(least**self.degree)
+        even = whole and self.degree % 2 == 0
+        return Traits(
+            stationary=False,
+            psd=self.a**2 >= 2 if whole else None,
+            sphere=True,
+            low=0.0 if even and least <= 0 else end,
+            high=max(1.0, end) if even else 1.0,
+            constant_diagonal=True,
+            unitary_invariant=True,
+            differentiable=whole or self.degree > 1 or least > 0,
+            preprocessing="sphere",
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        base = squared_distances(*pair(A, B, self), 1.0 / self.a)
+        np.subtract(1.0, base, out=base)
+        if not isinstance(self.degree, int):
+            base[(base < 0) & (base > -NEARLY_ZERO)] = 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.power(base, self.degree, out=base)
+
+    def diag(self, A: Any) -> Array:
+        a = as_vectors(A, self)
+        return np.ones(a.shape[0], dtype=a.dtype)
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
+
+    def _base_at_antipodes(self) -> float:
+        return 1.0 - 4.0 / self.a**2
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """The cosine of the angle between x and y; 0 where one of them is the zero vector."""
+
+    accepts_sparse: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        # at the zero vector the diagonal is 0 and the gradient is missing, so neither is promised
+        return Traits(stationary=False, psd=True, low=-1.0, high=1.0, unitary_invariant=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        a, b = pair(A, B, self)
+        units = unit_rows(a)[0]
+        values = inner(units, units if b is a else unit_rows(b)[0])
+        return np.clip(values, -1.0, 1.0, out=values)
+
+    def diag(self, A: Any) -> Array:
+        a = as_vectors(A, self)
+        return (unit_rows(a)[1] > 0).astype(a.dtype)
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return float(n_features)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Kernel):
+    """Sigmoid kernel, tanh(gamma <x, y> + coef0); indefinite on most data."""
+
+    gamma: float | None = None
+    coef0: float = 0.0
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=None, low=-1.0, high=1.0, unitary_invariant=True, differentiable=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        bound(self, "gamma", self.gamma)
+        return self._squashed(inner(*pair(A, B, self)))
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", self.gamma)
+        return self._squashed(squared_norms(as_vectors(A, self)))
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+
+    def _squashed(self, products: Array) -> Array:
+        products *= bound(self, "gamma", self.gamma)
+        products += self.coef0
+        return np.tanh(products, out=products)
+
+
+def _whole_if_it_is(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+def _finite(asker: object, name: str, value: Any) -> float:
+    if is_number(value):
+        return float(value)
+    raise InputError(f"{type(asker).__name__} needs {name} to be a finite number; got {value!r}.")

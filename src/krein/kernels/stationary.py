@@ -1,0 +1,139 @@
+"""Kernels of the difference x - y: RBF, Laplacian, TL1 (paper, Sec. 2.2 and 4.3; supplement, Sec. 6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.kernels.geometry import as_vectors, manhattan, pair, scale_gamma, squared_distances
+from krein.kernels.kernel import Kernel, Traits, bound, positive
+
+__all__ = ["RBF", "TL1", "Laplacian"]
+
+
+@dataclass(frozen=True)
+class RBF(Kernel):
+    """Gaussian kernel, exp(-gamma |x - y|²); psd, in (0, 1], with an infinite-dimensional feature space.
+
+    gamma left None is bound to 1 / (d var X), so that the kernel does not feel the data's scale.
+    """
+
+    gamma: float | None = None
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=True,
+            psd=True,
+            low=0.0,
+            high=1.0,
+            constant_diagonal=True,
+            unitary_invariant=True,
+            differentiable=True,
+            preprocessing="unit-interval",
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        gamma = bound(self, "gamma", self.gamma)
+        a, b = pair(A, B, self)
+        values = squared_distances(a, b, math.sqrt(gamma))
+        np.negative(values, out=values)
+        return np.exp(values, out=values)
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", self.gamma)
+        return _constant(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Laplacian(Kernel):
+    """Laplacian kernel, exp(-gamma |x - y|_1); psd, in (0, 1]."""
+
+    gamma: float | None = None
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        gamma = bound(self, "gamma", self.gamma)
+        values = manhattan(*pair(A, B, self))
+        values *= -gamma
+        return np.exp(values, out=values)
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", self.gamma)
+        return _constant(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class TL1(Kernel):
+    """Truncated Manhattan kernel, max(rho - |x - y|_1, 0) (paper, Sec. 4.3); indefinite on some data.
+
+    rho left None is bound to 0.7 d, which Huang et al. recommend for data in [0, 1]^d.
+    """
+
+    rho: float | None = None
+
+    accepts_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.rho is not None:
+            object.__setattr__(self, "rho", positive(self, "rho", self.rho))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=True,
+            psd=None,  # depends on rho and the data; the usual rho = 0.7 d is psd on much data
+            low=0.0,
+            high=self.rho,
+            constant_diagonal=True,
+            compact=True,
+            preprocessing="unit-interval",
+        )
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        rho = bound(self, "rho", self.rho)
+        values = manhattan(*pair(A, B, self))
+        np.subtract(rho, values, out=values)
+        return np.maximum(values, 0.0, out=values)
+
+    def diag(self, A: Any) -> Array:
+        return _constant(A, bound(self, "rho", self.rho), self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, rho=7 * as_vectors(X, self).shape[1] / 10) if self.rho is None else self
+
+
+def _constant(A: Any, value: float, asker: Kernel) -> Array:
+    a = as_vectors(A, asker)
+    return np.full(a.shape[0], value, dtype=a.dtype)

@@ -1,0 +1,133 @@
+"""At the door: whatever a user passes as data, checked once, in a form the rest can trust.
+
+In: arrays, data frames, sparse matrices, lists of objects. Out: a float array, a CSR matrix, or a sequence; and the
+kernel with its parameters bound to it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from krein.errors import InputError, KreinWarning
+from krein.kernels import FromCallable, Kernel, Normalized, Precomputed, Product, Scaled, Sum, count_objects, is_vectors
+
+__all__ = ["check_new_objects", "check_objects", "takes_vectors"]
+
+OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
+
+
+def takes_vectors(kernel: Kernel) -> bool:
+    """Whether the kernel compares vectors; a callable or a given matrix compares what it likes."""
+    if isinstance(kernel, Normalized | Scaled):
+        return takes_vectors(kernel.kernel)
+    if isinstance(kernel, Sum):
+        return all(takes_vectors(term) for term in kernel.terms)
+    if isinstance(kernel, Product):
+        return all(takes_vectors(factor) for factor in kernel.factors)
+    return not isinstance(kernel, FromCallable | Precomputed)
+
+
+def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
+    """Return (objects, kernel bound to them), or say what is wrong with X."""
+    if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
+        X = np.arange(matrix.n_objects)
+    objects = _collection(X, kernel)
+    n = count_objects(objects)
+    if n < 2:
+        raise InputError(
+            f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}."
+        )
+    bound = kernel.bind(objects)
+    if bound.traits.sphere and is_vectors(objects):
+        _warn_off_sphere(objects, bound)
+    return objects, bound
+
+
+def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
+    """Return new objects in the form of the training ones, or say what is wrong with them."""
+    new = _collection(X_new, kernel)
+    if is_vectors(objects):
+        if not is_vectors(new) or new.shape[1] != objects.shape[1]:
+            seen = f"shape {new.shape}" if hasattr(new, "shape") else type(X_new).__name__
+            raise InputError(f"X_new must be 2-D with {objects.shape[1]} features, as at the fit; got {seen}.")
+    return new
+
+
+def _collection(X: Any, kernel: Kernel) -> Any:
+    if sp.issparse(X):
+        return _sparse(X, kernel)
+    vectors = takes_vectors(kernel)
+    if isinstance(X, str | bytes | dict) or X is None or np.isscalar(X):
+        raise InputError(f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}.")
+    if isinstance(X, list | tuple) and not vectors:
+        return X
+    try:
+        values = np.asarray(X)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"X cannot be read as a 2-D array of numbers: {error}") from None
+    if not vectors and (values.ndim == 1 or values.dtype.kind not in "biuf"):
+        return values
+    if values.ndim != 2:
+        raise InputError(
+            f"{type(kernel).__name__} compares vectors, so X must be 2-D (n_samples, n_features); got shape {values.shape}. "
+            "Reshape your data: X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single sample."
+        )
+    if values.dtype.kind not in "biuf":
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"X must hold real numbers; got dtype {values.dtype}. Encode categories first.") from None
+    if 0 in values.shape:
+        raise InputError(f"X must hold at least 2 rows and 1 column; got shape {values.shape}.")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    _check_finite(values, values.shape)
+    return values
+
+
+def _sparse(X: Any, kernel: Kernel) -> Any:
+    if not kernel.accepts_sparse:
+        raise InputError(f"{kernel!r} does not take sparse matrices; pass X.toarray().")
+    X = X.tocsr()
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    if 0 in X.shape:
+        raise InputError(f"X must hold at least 2 rows and 1 column; got shape {X.shape}.")
+    _check_finite(X.data, X.shape)
+    return X
+
+
+def _check_finite(values: Any, shape: tuple[int, ...]) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return
+    bad = ~np.isfinite(values)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"X contains NaN or infinity: {int(bad.sum())} of the values of an array of shape {shape}, the first "
+            f"({values[first]}) at {first}. Impute or drop them first."
+        )
+
+
+def _innermost(kernel: Kernel) -> Kernel:
+    while isinstance(kernel, Normalized | Scaled):
+        kernel = kernel.kernel
+    return kernel
+
+
+def _warn_off_sphere(X: Any, kernel: Kernel) -> None:
+    squares = np.asarray(X.multiply(X).sum(1)).ravel() if sp.issparse(X) else np.einsum("ij,ij->i", X, X)
+    with np.errstate(over="ignore"):
+        off = int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
+    if off:
+        warnings.warn(
+            f"{kernel!r} is meant for rows of length 1, but {off} of {len(squares)} rows are not. Put "
+            "krein.preprocessing.UnitSphere() before it, or see krein.preprocessing.paper_preprocessing(kernel).",
+            KreinWarning,
+            stacklevel=5,
+        )

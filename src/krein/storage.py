@@ -1,0 +1,133 @@
+"""Bases in fewer bytes: an orthonormal U_i in, stored numbers B_i and a small map A_i out, U_i ~ B_i A_i.
+
+Rounding costs orthonormality, so the map is chosen to give it back: B_i A_i has orthonormal columns to rounding in
+float64, whatever B_i is stored in, and everything exact about the core stays exact (DESIGN: "More rank per byte").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from krein.arrays import Array
+from krein.errors import one_of
+
+__all__ = ["STORAGE", "compress", "dtype_name", "gram", "orthonormalise", "tiles"]
+
+STORAGE = ("float64", "float32", "float16", "int8")
+TILE = 2**20  # numbers converted to float64 at a time
+INT8_TARGET = 0.004  # relative Frobenius error that int8 rounding may add before columns get a second byte
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the storage type's name, or say which there are."""
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    one_of("dtype", name, STORAGE)
+    return str(name)
+
+
+def tiles(stored: Any) -> Iterator[tuple[slice, Array]]:
+    """Yield (rows, those rows in float64), all at once where no conversion is needed."""
+    if stored.dtype == np.float64:
+        yield slice(0, len(stored)), stored
+        return
+    step = max(1, TILE // max(1, stored.shape[1]))
+    for start in range(0, len(stored), step):
+        rows = slice(start, min(start + step, len(stored)))
+        yield rows, stored[rows].astype(np.float64)
+
+
+def orthonormalise(Q: Array) -> tuple[Array, Array]:
+    """Return (U, R) with Q = U R and U orthonormal, (n_i, min(n_i, k_i)); overwrites Q where it is Fortran-ordered."""
+    if 0 in Q.shape:
+        return Q[:, :0], np.zeros((0, Q.shape[1]))
+    U, R = scipy.linalg.qr(Q, mode="economic", overwrite_a=Q.flags.f_contiguous and Q.flags.owndata, check_finite=False)
+    return U, R
+
+
+def gram(stored: Any, weights: Array | None = None) -> Array:
+    """BᵀDB in float64, D = diag(weights) or the identity."""
+    total = np.zeros((stored.shape[1],) * 2)
+    for rows, part in tiles(stored):
+        total += part.T @ (part if weights is None else part * weights[rows, None])
+    return total
+
+
+def orthonormal_map(stored: Any, combine: Array) -> Array:
+    """Return A (columns, k) such that ``stored @ A`` is orthonormal and spans what ``stored @ combine`` does.
+
+    The inverse square root of the Gram matrix: for a nearly orthonormal input nearly the identity, so nothing turns.
+    """
+    values, vectors = np.linalg.eigh(combine.T @ gram(stored) @ combine)
+    keep = values > 1e-6 * values.max(initial=0.0)
+    root = (vectors / np.sqrt(values)) @ vectors.T if keep.all() else vectors[:, keep] / np.sqrt(values[keep])
+    return combine @ root
+
+
+def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array]:
+    """Return (B, A, T): what to store, the map with B A orthonormal, and T = (B A)ᵀ U, which carries the core over.
+
+    ``weights`` is W (k, k) with |U W|_F the norm of the rows of K that this basis carries: U is first turned so that
+    W's leading directions are its first columns. int8 columns have a scale each; where rounding would still cost more
+    than INT8_TARGET of that norm, the costliest columns get a second byte, their residual.
+    """
+    k = basis.shape[1]
+    if name == "float64" or k == 0:
+        return basis.astype(name, copy=False), np.eye(k), np.eye(k)
+    if name == "float32":
+        stored, combine = basis.astype(np.float32, copy=False), np.eye(k)
+    else:
+        turn, strength, _ = np.linalg.svd(weights)  # (k, k), (k,)
+        peak = np.zeros(k)
+        for rows in _strips(basis):
+            np.maximum(peak, np.abs(basis[rows] @ turn).max(0), out=peak)
+        peak[peak == 0.0] = 1.0
+        stored, combine = (_halves if name == "float16" else _bytes)(basis, turn, peak, strength)
+    outward = orthonormal_map(stored, combine)
+    overlap = np.zeros((stored.shape[1], k))
+    for rows, part in tiles(stored):
+        overlap += part.T @ basis[rows]
+    return stored, outward, outward.T @ overlap
+
+
+def _halves(basis: Array, turn: Array, peak: Array, strength: Array) -> tuple[Any, Array]:
+    """float16 columns scaled to [-1, 1], so that none of them is subnormal as a whole."""
+    stored = np.empty(basis.shape, dtype=np.float16)
+    for rows in _strips(basis):
+        stored[rows] = (basis[rows] @ turn) / peak
+    return stored, np.diag(peak)
+
+
+def _bytes(basis: Array, turn: Array, peak: Array, strength: Array) -> tuple[Any, Array]:
+    """int8 columns with a scale each, and second bytes for the columns whose rounding error costs most."""
+    coarse = np.empty(basis.shape, dtype=np.int8)
+    step = peak / 127.0
+    lost = np.zeros(len(peak))  # squared norm of each column's rounding error
+    for rows in _strips(basis):
+        exact = (basis[rows] @ turn) / step
+        coarse[rows] = np.rint(exact)
+        lost += ((exact - coarse[rows]) ** 2).sum(0)
+    # both sides of U M Uᵀ are rounded, so the squared error is twice what one side costs
+    share = strength**2 / max(float((strength**2).sum()), np.finfo(float).tiny)
+    cost = 2.0 * lost * step**2 * share
+    worst_first = np.argsort(-cost, kind="stable")
+    remaining = cost.sum() - np.concatenate([[0.0], np.cumsum(cost[worst_first])])
+    remaining[-1] = 0.0
+    doubled = np.sort(worst_first[: int(np.argmax(remaining <= INT8_TARGET**2))])
+    if len(doubled) == 0:
+        return coarse, np.diag(step)
+    stored = np.empty((len(basis), len(peak) + len(doubled)), dtype=np.int8)
+    stored[:, : len(peak)] = coarse
+    for rows in _strips(basis):
+        exact = (basis[rows] @ turn[:, doubled]) / step[doubled]
+        stored[rows, len(peak) :] = np.rint((exact - coarse[rows][:, doubled]) * 254.0)  # a residual is at most a half
+    return stored, np.concatenate([np.diag(step), np.diag(step)[doubled] / 254.0])
+
+
+def _strips(basis: Array) -> Iterator[slice]:
+    step = max(1, TILE // max(1, basis.shape[1]))
+    for start in range(0, len(basis), step):
+        yield slice(start, min(start + step, len(basis)))

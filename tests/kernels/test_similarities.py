@@ -1,0 +1,224 @@
+"""Kernels made of something else: normalised, precomputed, a function of the user's."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from krein.errors import InputError, KernelError
+from krein.kernels import (
+    ELM,
+    RBF,
+    FromCallable,
+    Linear,
+    Normalized,
+    Polynomial,
+    Precomputed,
+    Sigmoid,
+    Traits,
+    as_kernel,
+    check_kernel,
+)
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+S = X @ X.T
+WORDS = ["kernel", "krein", "colonel", "core", "", "kern", "spectrum"]
+
+
+def common_letters(A, B):
+    return np.array([[len(set(a) & set(b)) for b in B] for a in A])
+
+
+# ------------------------------------------------------------------------------------------- Normalized (Remark 1)
+
+
+@given(kernel=st.sampled_from([Linear(), Polynomial(3, 0.5), RBF(0.1), ELM(), Sigmoid(0.5)]), n=st.integers(1, 10))
+def test_normalizing_makes_every_self_similarity_one(kernel, n):
+    normalized, A = Normalized(kernel), X[:n]
+    K = kernel(A, A)
+    expected = np.array([[K[i, j] / np.sqrt(K[i, i] * K[j, j]) for j in range(n)] for i in range(n)])
+    np.testing.assert_allclose(normalized(A), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.diag(normalized(A)), 1)
+    np.testing.assert_array_equal(normalized.diag(A), np.ones(n))
+
+
+def test_cross_uses_the_self_similarities_it_is_given():
+    kernel = Normalized(Polynomial(2, 0.5))
+    A, B = X[:5], X[5:12]
+    np.testing.assert_allclose(kernel.cross(A, B, kernel.kernel.diag(B)), kernel(A, B))
+    np.testing.assert_allclose(kernel.cross(A, B, 4 * kernel.kernel.diag(B)), kernel(A, B) / 2)
+    with pytest.raises(InputError, match=r"\(7,\).*\(5,\)"):
+        kernel.cross(A, B, np.ones(5))
+
+
+def test_normalizing_inherits_and_bounds():
+    traits = Normalized(Polynomial(3, 0.5)).traits
+    assert (traits.psd, traits.low, traits.high, traits.constant_diagonal) == (True, -1.0, 1.0, True)
+    assert Normalized(Polynomial(2, 0.5, -1.0)).traits.psd is False
+    unknown = Normalized(Sigmoid(1.0)).traits
+    assert (unknown.psd, unknown.low, unknown.high) == (None, None, None)
+    assert Normalized(Linear()).accepts_sparse
+    assert not Normalized(common_letters).accepts_sparse
+
+
+def test_normalizing_stays_in_float32_and_at_huge_scales():
+    assert Normalized(Linear())(X.astype(np.float32)).dtype == np.float32
+    np.testing.assert_allclose(Normalized(Linear())(X * 1e100), Normalized(Linear())(X), atol=1e-12)
+
+
+def test_normalizing_needs_positive_self_similarities():
+    with pytest.raises(KernelError, match=r"2 of 40.*smallest 0.*first at 3.*Drop") as raised:
+        Normalized(Linear())(np.where(np.isin(np.arange(40), [3, 7])[:, None], 0, X))
+    assert "Linear()" in str(raised.value)
+    with pytest.raises(KernelError, match="smallest -"):
+        Normalized(Sigmoid(1.0, -50.0)).diag(X)
+    with pytest.raises(KernelError, match="1 of 1"):
+        Normalized(Linear())(np.array([[np.nan]]))
+
+
+# ------------------------------------------------------------------------------------------- Precomputed
+
+
+@pytest.mark.parametrize(
+    "form", [np.asarray, sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix, np.ndarray.tolist]
+)
+def test_a_given_matrix_is_read_in_blocks(form):
+    kernel = Precomputed(form(S))
+    A, B = np.array([3, 0, 3]), np.array([5, 7])
+    np.testing.assert_allclose(kernel(A, B), S[np.ix_(A, B)])
+    np.testing.assert_allclose(kernel(A), S[np.ix_(A, A)])
+    np.testing.assert_allclose(kernel(A[:, None], B[:, None].astype(float)), S[np.ix_(A, B)])
+    np.testing.assert_allclose(kernel.diag(A), S[A, A])
+    assert isinstance(kernel(A, B), np.ndarray)
+    assert kernel.n_objects == 40
+
+
+def test_a_memory_mapped_matrix_is_not_read_until_asked(tmp_path):
+    file = np.memmap(tmp_path / "S", dtype=np.float32, mode="w+", shape=(40, 40))
+    file[:] = S
+    file[0, 1] = np.nan  # would be refused in memory
+    kernel = Precomputed(file)
+    block = kernel(np.arange(2, 9), np.arange(4))
+    assert type(block) is np.ndarray
+    assert block.dtype == np.float32
+    np.testing.assert_allclose(block, S[2:9, :4], rtol=1e-6)
+    assert "memory-mapped" in repr(kernel)
+
+
+def test_integer_matrices_give_float_blocks():
+    assert Precomputed(np.eye(3, dtype=int))([0, 1]).dtype == np.float64
+    assert Precomputed(np.eye(3, dtype=bool))([0, 1]).dtype == np.float64
+    assert Precomputed(np.eye(3, dtype=np.uint8)).diag([0, 1]).dtype == np.float64
+
+
+def test_precomputed_is_equal_by_identity_and_copied_without_its_numbers():
+    twin = S.copy()
+    assert Precomputed(S) == Precomputed(S)
+    assert hash(Precomputed(S)) == hash(Precomputed(S))
+    assert Precomputed(S) != Precomputed(twin)
+    kernel = Precomputed(S)
+    assert copy.deepcopy(kernel) is kernel
+    assert kernel.bind(np.arange(3)) is kernel
+    assert repr(kernel) == "Precomputed(<40 x 40 dense float64 matrix>)"
+    assert "sparse" in repr(Precomputed(sparse.eye(3, format="csr")))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_an_asymmetric_matrix_is_refused_and_the_place_shown(form):
+    crooked = S.copy()
+    crooked[30, 4] += 0.5
+    with pytest.raises(InputError, match=r"difference is 0\.5, between S\[(4, 30|30, 4)\].*S \+ S\.T"):
+        Precomputed(form(crooked))
+    Precomputed(form(S * (1 + 1e-12 * np.arange(40))))  # rounding is not asymmetry
+
+
+def test_asymmetry_is_found_in_any_strip(monkeypatch):
+    monkeypatch.setattr("krein.kernels.similarities.STRIP", 7)
+    for i, j in [(0, 39), (39, 0), (20, 21), (38, 37), (6, 7)]:
+        crooked = S.copy()
+        crooked[i, j] += 1.0
+        with pytest.raises(InputError, match=rf"S\[({i}, {j}|{j}, {i})\]"):
+            Precomputed(crooked)
+    Precomputed(S)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_non_finite_matrices_are_refused(form, value):
+    broken = S.copy()
+    broken[2, 3] = broken[3, 2] = value
+    with pytest.raises(InputError, match="2 of 40"):
+        Precomputed(form(broken))
+
+
+@pytest.mark.parametrize("bad", [np.zeros((2, 3)), np.zeros(4), np.eye(2, dtype=complex), [["a"]], np.zeros((1, 1, 1))])
+def test_what_is_no_square_matrix_is_refused(bad):
+    with pytest.raises(InputError, match="square"):
+        Precomputed(bad)
+
+
+@pytest.mark.parametrize("bad", [[-1], [40], [0.5], np.zeros((2, 2), int), ["a"], [[[1]]], [np.nan]])
+def test_what_is_no_index_is_refused(bad):
+    with pytest.raises(InputError, match="indices"):
+        Precomputed(S)(bad)
+    with pytest.raises(InputError, match="indices"):
+        Precomputed(S).diag(bad)
+
+
+def test_the_empty_matrix_and_no_indices_are_fine():
+    assert Precomputed(np.empty((0, 0)))(np.empty(0, int)).shape == (0, 0)
+    assert Precomputed(S)([], [1, 2]).shape == (0, 2)
+
+
+# ------------------------------------------------------------------------------------------- callables
+
+
+def test_a_callable_is_a_kernel_of_any_objects():
+    kernel = as_kernel(common_letters)
+    assert isinstance(kernel, FromCallable)
+    assert kernel(WORDS).dtype == np.float64
+    np.testing.assert_array_equal(kernel(WORDS, WORDS[:2]), common_letters(WORDS, WORDS[:2]))
+    np.testing.assert_array_equal(kernel.diag(WORDS), [len(set(word)) for word in WORDS])
+    assert kernel.traits == Traits(stationary=False, psd=None)
+    assert kernel.bind(WORDS) is kernel
+    assert kernel == as_kernel(common_letters)
+    assert check_kernel(kernel, WORDS).ok
+
+
+def test_the_diagonal_of_a_callable_is_evaluated_in_small_blocks():
+    seen = []
+
+    def counted(A, B):
+        seen.append((len(A), len(B)))
+        return A @ B.T
+
+    np.testing.assert_allclose(as_kernel(counted).diag(X), np.diag(S))
+    assert seen == [(32, 32), (8, 8)]
+    assert as_kernel(counted).diag(X[:0]).shape == (0,)
+
+
+def test_a_callable_may_return_sparse_or_lists():
+    np.testing.assert_array_equal(as_kernel(lambda A, B: sparse.csr_matrix(A @ B.T))(X), S)
+    np.testing.assert_array_equal(as_kernel(lambda A, B: (A @ B.T).tolist())(X), S)
+
+
+def test_a_misshapen_diagonal_block_is_named():
+    with pytest.raises(KernelError, match=r"\(32, 32\).*\(3,\)"):
+        as_kernel(lambda A, B: np.zeros(3)).diag(X)
+
+
+def test_as_kernel_passes_kernels_and_refuses_the_rest():
+    kernel = RBF(1.0)
+    assert as_kernel(kernel) is kernel
+    with pytest.raises(InputError, match=r"RBF\(\)"):
+        as_kernel(RBF)
+    for bad in ("rbf", 3, None, S):
+        with pytest.raises(InputError, match=r"callable k\(A, B\)"):
+            as_kernel(bad)
+    with pytest.raises(InputError, match="callable"):
+        FromCallable("rbf")
+    with pytest.raises(InputError, match="Traits"):
+        FromCallable(common_letters, {"psd": True})
