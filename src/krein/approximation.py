@@ -6,9 +6,11 @@ estimates its own error without K.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices, seed_from, stream
-from krein.bases import ALLOCATIONS, LANDMARKS, PER_RANK, LandmarkMap, Sketch, allocate, nystrom, sketch
+from krein.bases import ALLOCATIONS, LANDMARKS, PER_RANK, LandmarkMap, Sketch, allocate, nystrom, object_bytes, sketch
 from krein.blocksparse import BlockSparse
 from krein.correction import correct
 from krein.error_estimate import ErrorEstimate, estimate_error
@@ -37,6 +39,7 @@ COUPLINGS = ("pairwise",)
 EXACT_ROWS = 2000  # up to here "auto" means one block of full rank
 AUTO_BLOCKS, AUTO_RANK = 10, 64
 DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
+NOTEWORTHY = 0.01  # a link that would have exploded to less than this share of the block diagonal is not worth a word
 T = TypeVar("T")
 
 
@@ -62,7 +65,9 @@ class Approximation:
     @property
     def nbytes(self) -> int:
         """Bytes of the maps and landmarks that new objects need, beside the factorization's own `nbytes`."""
-        return sum(m.nbytes for m in self.maps) + self.partition.centres.nbytes
+        places = self.partition.embedding
+        held = 0 if places is None else object_bytes(places.landmarks) + places.transform.nbytes
+        return sum(m.nbytes for m in self.maps) + self.partition.centres.nbytes + held
 
     def corrected(self, how: str, **options: Any) -> Approximation:
         """The same approximation with its factorization corrected (`krein.correct`)."""
@@ -216,12 +221,14 @@ class _Plan:
         elif given["allocation"] != "equal":
             total = n_blocks * rank
         drop = given["drop"]
-        if not (isinstance(drop, int | float | np.number) and 0.0 <= drop <= 1.0):
+        if isinstance(drop, bool) or not (isinstance(drop, int | float | np.number) and 0.0 <= drop <= 1.0):
             raise InputError(f"drop is a share of cluster pairs, from 0 to 1; got {drop!r}.")
         dtype = given["dtype"]
         if isinstance(dtype, str) and dtype == "auto":
             dtype = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
-        elif isinstance(dtype, str):
+        else:
+            with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
+                dtype = dtype if isinstance(dtype, str) else np.dtype(dtype).name
             one_of("dtype", dtype, ("auto", *STORAGE))
         jobs = given["n_jobs"]
         if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
@@ -240,22 +247,21 @@ class _Plan:
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
         bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
-        if self.n_jobs == 1:
-            return [task(*a) for a in bar]
-        with threadpool_limits(1):  # many small products: BLAS threads on top of ours would fight
+        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
+            if self.n_jobs == 1:
+                return [task(*a) for a in bar]
             found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
         return found
 
 
 def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[list[Sketch], Indices]:
-    """Landmarks and ranks of all clusters. Rule 2 needs the spectra first, so it samples twice what an equal share needs."""
-    places = None if clusters.embedding is None else clusters.embedding(evaluator, plan.objects)
+    """Landmarks and ranks of all clusters. Rule 2 needs the spectra first: it samples twice what equal shares need."""
+    embedding = clusters.embedding
+    places = None if embedding is None else partial(embedding, evaluator)
 
     def one(i: int, count: int) -> Sketch:
-        members = clusters.members(i)
-        near = None if places is None else places[members]
-        rng = stream(plan.seed, 1, i)
-        return sketch(plan.objects, members, int(min(count, len(members))), plan.landmarks, evaluator, rng, near)
+        members, rng = clusters.members(i), stream(plan.seed, 1, i)
+        return sketch(plan.objects, members, int(min(count, len(members))), plan.landmarks, evaluator, rng, places)
 
     c, sizes = clusters.n_blocks, clusters.sizes
     if plan.total_rank is None:
@@ -268,6 +274,10 @@ def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[l
         # W is an l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
         spectra = [s.values * n_i / len(s.rows) for s, n_i in zip(found, sizes, strict=True)]
         ranks = allocate(plan.total_rank, sizes, "spectral", spectra)
+        poor = [i for i in range(c) if len(found[i].rows) < min(PER_RANK * ranks[i], sizes[i])]
+        again = plan.each(one, [(i, PER_RANK * int(ranks[i])) for i in poor], "landmarks")
+        for i, better in zip(poor, again, strict=True):
+            found[i] = better
         return found, ranks
     return plan.each(one, [(i, PER_RANK * int(ranks[i])) for i in range(c)], "landmarks"), ranks
 
@@ -283,9 +293,18 @@ def _bases(
         )
         U, R = orthonormalise(Q)
         R = R.astype(np.float64)
-        return U, R, replace(extension, transform=_right_divide(extension.transform, R)), (R * signs) @ R.T
+        extension = replace(extension, transform=_right_divide(extension.transform, R)).limited(U, plan.kernel)
+        return U, R, extension, (R * signs) @ R.T
 
     found = plan.each(one, [(i,) for i in range(clusters.n_blocks)], "bases")
+    cut = sum(U.shape[1] < min(k, len(s.values)) for (U, *_), k, s in zip(found, ranks.tolist(), sketches, strict=True))
+    if cut:
+        warnings.warn(
+            f"In {cut} of {len(found)} blocks the Nyström approximation of {plan.kernel!r} would have exploded, as "
+            "indefinite kernels can; the directions to blame were left out. More rank, or other landmarks, help.",
+            KreinWarning,
+            stacklevel=3,
+        )
     bases, triangles, maps, diagonal = (list(column) for column in zip(*found, strict=True))
     return bases, triangles, maps, {(i, i): block for i, block in enumerate(diagonal)}
 
@@ -301,11 +320,12 @@ def _links(
         return pairwise_link(plan.objects, sides[i], sides[j], evaluator, stream(plan.seed, 2, i, j))
 
     found = plan.each(one, pairs, "links")
-    tamed = sum(link.tamed for link in found)
+    size = scipy.linalg.norm([scipy.linalg.norm((R @ R.T).ravel()) for R in triangles])  # the block diagonal's
+    tamed = sum(link.tamed > NOTEWORTHY * size for link in found)
     if tamed:
         warnings.warn(
-            f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have exploded; "
-            "their weakest directions were left out. More rank or more spread-out landmarks make this rarer.",
+            f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have "
+            "exploded; their weakest directions were left out. More rank, or landmarks='kmeans++', makes this rarer.",
             KreinWarning,
             stacklevel=3,
         )

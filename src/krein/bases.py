@@ -7,15 +7,24 @@ indefinite kernel silently. Eigenvalues that are zero to rounding are left out r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError
-from krein.kernels import Evaluator, Normalized, count_objects, take
+from krein.errors import InputError, KreinWarning
+from krein.kernels import Evaluator, Kernel, Normalized, count_objects, take
+from krein.kernels.objects import is_sparse
+from krein.partition import scale_of, scaled
+from krein.storage import gram
 
 __all__ = ["ALLOCATIONS", "LANDMARKS", "LandmarkMap", "Sketch", "allocate", "choose_landmarks", "nystrom", "sketch"]
 
@@ -23,6 +32,10 @@ LANDMARKS = ("uniform", "kmeans++", "rpcholesky", "leverage")
 ALLOCATIONS = ("equal", "spectral", "size")
 PER_RANK = 2  # landmarks per unit of rank
 CANDIDATES = 4096  # rows a landmark rule other than uniform looks at, per cluster
+CUTOFF = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-5}  # |w| below this share of the largest: see sketch
+TOO_LARGE = 2.0  # an approximation of K_i whose norm exceeds the sampled one by this factor has exploded
+TOO_LONG = 3.0  # a new object's u(x), against the longest row of U_i at the fit
+GROWTH = 1e3  # a residual this many times the largest self-similarity means that an indefinite Cholesky ran away
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +46,58 @@ class LandmarkMap:
     rows: Indices  # (l,) which of the caller's rows they are
     transform: Array  # T, shape (l, k)
     self_similarities: Array | None = None  # k(z, z) before normalisation, kept for a Normalized kernel
+    usual: float = math.inf  # the largest |k(z, Z)| of a landmark z
+    reach: float = math.inf  # u(x) may be this long; finite for kernels that are not psd, see `limited`
 
-    def __call__(self, evaluator: Evaluator, objects: Any, out: Array | None = None) -> Array:
+    def __call__(self, evaluator: Evaluator, objects: Any) -> Array:
         """The rows u(x), streamed: k(x, Z) is never held for more than a chunk of objects."""
-        if out is None:
-            out = np.empty((count_objects(objects), self.transform.shape[1]))
+        out = np.empty((count_objects(objects), self.transform.shape[1]))
+        n_shortened = 0
         for rows, block in evaluator.chunks(objects, self.landmarks, diag_B=self.self_similarities):
             out[rows] = block @ self.transform
+            if math.isfinite(self.reach):
+                limits = self.reach * np.maximum(1.0, _lengths(block) / (self.usual or 1.0))
+                lengths = _lengths(out[rows])
+                over = lengths > limits
+                out[rows][over] *= (limits[over] / lengths[over])[:, None]
+                n_shortened += int(over.sum())
+        if n_shortened:
+            warnings.warn(
+                f"{n_shortened} of {len(out)} new objects would have had similarities far above those at the fit, as "
+                f"{evaluator.kernel!r} is not known to be psd; they were scaled down. More rank, or exact=True, helps.",
+                KreinWarning,
+                stacklevel=4,
+            )
         return out
+
+    def limited(self, basis: Array, kernel: Kernel) -> LandmarkMap:
+        """The same map of a basis U_i, told how long its rows are unless the kernel is psd.
+
+        For a psd kernel |k(x, Z) v|² <= w k(x, x): a weak direction stays weak for every x. Otherwise k(x, Z) v / w can
+        be anything: errors of 300 |k(x, X)| were seen beside 3e-8 at the fit.
+        """
+        if kernel.traits.psd is True or basis.size == 0:
+            return self
+        longest = math.sqrt(float(np.einsum("ij,ij->i", basis, basis).max()))
+        return replace(self, reach=TOO_LONG * longest)
 
     @property
     def nbytes(self) -> int:
         extra = 0 if self.self_similarities is None else self.self_similarities.nbytes
-        return int(getattr(self.landmarks, "nbytes", 0)) + self.rows.nbytes + self.transform.nbytes + extra
+        return object_bytes(self.landmarks) + self.rows.nbytes + self.transform.nbytes + extra
+
+
+def _lengths(rows: Array) -> Array:
+    """|row| for each row; the largest entry is taken out, so that no square overflows."""
+    peak = float(np.abs(rows).max(initial=0.0)) or 1.0
+    return np.asarray(peak * np.linalg.norm(rows / peak, axis=1))
+
+
+def object_bytes(objects: Any) -> int:
+    """Bytes that a collection of objects takes; for lists, those of the items without what they refer to."""
+    if is_sparse(objects):
+        return int(objects.data.nbytes + objects.indices.nbytes + objects.indptr.nbytes)
+    return int(objects.nbytes) if isinstance(objects, np.ndarray) else sum(map(sys.getsizeof, objects))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +110,7 @@ class Sketch:
     vectors: Array  # (l, m)
     similarities: Array  # W, (l, l)
     self_similarities: Array | None
+    representative: bool  # whether the landmarks are spread like the members, so that W is K_i in small
 
 
 def sketch(
@@ -67,42 +120,78 @@ def sketch(
     rule: str,
     evaluator: Evaluator,
     rng: np.random.Generator,
-    places: Any = None,
+    places: Callable[[Any], Any] | None = None,
 ) -> Sketch:
-    """Choose landmarks among ``members`` and take W apart."""
+    """Choose landmarks among ``members`` and take W apart; ``places`` gives objects without vectors coordinates.
+
+    Rounding of kernel values moves each w by some eps |W|, and the direction of w counts as 1 / w: what is not well
+    above that is left out. Only where all members of a psd kernel are landmarks is nothing amplified, and all kept.
+    """
     rows = choose_landmarks(objects, members, n_landmarks, rule, evaluator, rng, places)
     landmarks = take(objects, rows)
     W = evaluator.symmetric(landmarks)
     values, vectors = np.linalg.eigh(W.astype(np.float64))
     order = np.argsort(-np.abs(values), kind="stable")
-    cutoff = len(values) * float(np.finfo(W.dtype).eps) * float(np.abs(values).max(initial=0.0))
-    order = order[np.abs(values[order]) > cutoff]
+    rounding = len(values) * float(np.finfo(W.dtype).eps)
+    harmless = len(rows) == len(members) and evaluator.kernel.traits.psd is True
+    share = rounding if harmless else max(rounding, CUTOFF[W.dtype])
+    order = order[np.abs(values[order]) > share * float(np.abs(values).max(initial=0.0))]
     own = evaluator.kernel.kernel.diag(landmarks) if isinstance(evaluator.kernel, Normalized) else None
-    return Sketch(rows, landmarks, values[order], vectors[:, order], W, own)
+    return Sketch(rows, landmarks, values[order], vectors[:, order], W, own, rule == "uniform")
 
 
 def nystrom(
     objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any
 ) -> tuple[Array, Array, LandmarkMap]:
-    """Return (Q_i, signs, map): K_i ~ Q_i diag(signs) Q_iᵀ of rank <= ``rank`` (Eq. 4), and u(x) = k(x, Z) T with Q's T.
+    """Return (Q_i, signs, map): K_i ~ Q_i diag(signs) Q_iᵀ of rank <= ``rank`` (Eq. 4), and q(x) = k(x, Z) T.
 
     The landmarks' own rows come from W, so that exactly n_i l kernel entries are evaluated. Q_i is Fortran-ordered, for
-    a QR in place.
+    a QR in place. An indefinite kernel can have a small w whose direction is anything but small elsewhere; directions
+    that make the whole larger than K_i can be are left out (k < ``rank``).
+
+    With uniform landmarks the directions kept are W's strongest, as in the paper. Others may have put one landmark on
+    most of the cluster and the rest on outliers (on such data errors of 0.44 were seen where 0.006 is possible): there
+    all of W is used and the strongest directions of the result are kept, unless W is indefinite, where that explodes.
     """
-    k = min(rank, len(found.values))
+    rank = min(rank, len(found.values))
+    k = rank if found.representative or (found.values < 0).any() else len(found.values)
     transform = found.vectors[:, :k] / np.sqrt(np.abs(found.values[:k]))
-    extension = LandmarkMap(found.landmarks, found.rows, transform, found.self_similarities)
     Q = np.empty((len(members), k), dtype=dtype, order="F")
     known = np.searchsorted(members, found.rows)
     Q[known] = found.similarities @ transform
+    size = float(scipy.linalg.norm(found.similarities.ravel()))  # |k(X_i, Z)|; of a vector it cannot overflow
     rest = np.ones(len(members), dtype=bool)
     rest[known] = False
     others = np.flatnonzero(rest)
     step = max(1, evaluator.chunk_entries // max(1, len(found.rows)))
     for start in range(0, len(others), step):
         part = others[start : start + step]
-        Q[part] = extension(evaluator, take(objects, members[part]))
-    return Q, np.sign(found.values[:k]), extension
+        block = evaluator.cross(take(objects, members[part]), found.landmarks, found.self_similarities)
+        Q[part] = block @ transform
+        size = math.hypot(size, float(scipy.linalg.norm(block.ravel())))
+    values = found.values[:k]
+    if evaluator.kernel.traits.psd is not True and len(others):  # else |Q Qᵀ| <= |K_i|, always
+        kept = _steady(Q, values, TOO_LARGE * size * math.sqrt(len(members) / len(found.rows)))
+        if not kept.all():
+            Q, values, transform = np.asfortranarray(Q[:, kept]), values[kept], transform[:, kept]
+    if Q.shape[1] > rank:  # w > 0 for all, so that the best approximation of Q Qᵀ is Q P Pᵀ Qᵀ, P leading in QᵀQ
+        P = np.linalg.eigh(gram(Q))[1][:, : -rank - 1 : -1]  # (k, rank)
+        Q, values, transform = np.asfortranarray(Q @ P.astype(dtype)), np.ones(rank), transform @ P
+    usual = float(_lengths(found.similarities).max())
+    return Q, np.sign(values), LandmarkMap(found.landmarks, found.rows, transform, found.self_similarities, usual)
+
+
+def _steady(Q: Array, values: Array, limit: float) -> NDArray[np.bool_]:
+    """Which columns to keep so that |Q diag(sign w) Qᵀ| <= limit; those that outgrow their own |w| most go first."""
+    kept = np.ones(len(values), dtype=bool)
+    G = gram(Q) / (limit or 1.0)  # |Q S Qᵀ|² = sum of s_i s_j (QᵀQ)_ij²
+    with np.errstate(over="ignore"):
+        squares = np.minimum(G, 1e150) ** 2 * np.outer(np.sign(values), np.sign(values))
+    for j in np.argsort(-np.diagonal(G) / np.abs(values), kind="stable"):
+        if squares[np.ix_(kept, kept)].sum() <= 1.0:
+            break
+        kept[j] = False
+    return kept
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------
@@ -132,7 +221,7 @@ def _shares(total: int, wanted: Array, sizes: Indices) -> Indices:
     low, high = np.ones(len(sizes), dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     total = int(min(total, high.sum()))
     ideal = total * wanted / wanted.sum()
-    ranks = np.clip(np.floor(ideal).astype(np.int64), low, high)
+    ranks: Indices = np.clip(np.floor(ideal).astype(np.int64), low, high)
     while (missing := total - int(ranks.sum())) != 0:
         gap = ideal - ranks
         free = ranks < high if missing > 0 else ranks > low
@@ -152,12 +241,12 @@ def choose_landmarks(
     rule: str,
     evaluator: Evaluator,
     rng: np.random.Generator,
-    places: Any = None,
+    places: Callable[[Any], Any] | None = None,
 ) -> Indices:
     """Return ``count`` distinct rows of a cluster, ascending.
 
-    "uniform" is the paper's. "kmeans++" spreads them in space (``places`` are the members' coordinates), "rpcholesky"
-    and "leverage" in the kernel's own feature space, on at most 4096 candidates.
+    "uniform" is the paper's. "kmeans++" spreads them in space (``places`` maps objects without vectors to coordinates),
+    "rpcholesky" and "leverage" in the kernel's own feature space, on at most 4096 candidates.
     """
     if count >= len(members):
         return members
@@ -168,43 +257,49 @@ def choose_landmarks(
         if len(members) > CANDIDATES
         else np.arange(len(members))
     )
+    candidates = take(objects, members[spots])
     if rule == "kmeans++":
-        near = places[spots] if places is not None else take(objects, members[spots])
+        near = candidates if places is None else places(candidates)
+        near = scaled(near, scale_of(near))  # squares of 1e200 would overflow
+        if not is_sparse(near):
+            near = near - near.mean(0)  # distances between rows far from the origin would be rounding
         _, chosen = kmeans_plusplus(near, count, random_state=int(rng.integers(2**31)))
     elif rule == "rpcholesky":
-        chosen = _pivoted_cholesky(take(objects, members[spots]), count, evaluator, rng)
+        chosen = _pivoted_cholesky(candidates, count, evaluator, rng)
     else:
-        chosen = _leverage(take(objects, members[spots]), count, evaluator, rng)
+        chosen = _leverage(candidates, count, evaluator, rng)
     return np.sort(members[spots[_filled(chosen, count, len(spots), rng)]])
 
 
 def _filled(chosen: Indices, count: int, n: int, rng: np.random.Generator) -> Indices:
     """Distinct indices, completed uniformly: duplicate rows can make any rule stop early."""
-    distinct = np.unique(chosen)
+    distinct = np.unique(np.asarray(chosen, dtype=np.intp))
     if len(distinct) == count:
         return distinct
     return np.concatenate([distinct, rng.choice(np.setdiff1d(np.arange(n), distinct), count - len(distinct), False)])
 
 
 def _pivoted_cholesky(objects: Any, count: int, evaluator: Evaluator, rng: np.random.Generator) -> Indices:
-    """Randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2022): pivots drawn in proportion to the residual diagonal.
+    """Randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2022): pivots drawn by the size of the residual diagonal.
 
-    For an indefinite kernel the residual's magnitude stands in, and a pivot whose own residual is nothing is passed over.
+    For an indefinite kernel the residual's magnitude stands in, a pivot whose own residual is nothing is passed over,
+    and residuals that outgrow the kernel end the draw: the caller fills up uniformly.
     """
     n = count_objects(objects)
     residual = evaluator.diag(objects).astype(np.float64)
-    floor = 1e-12 * float(np.abs(residual).max(initial=0.0))
+    peak = float(np.abs(residual).max(initial=0.0))
+    residual = residual / (peak or 1.0)
     columns, signs = np.zeros((n, count)), np.zeros(count)
     chosen: list[int] = []
     while len(chosen) < count:
         weight = np.abs(residual)
         weight[chosen] = 0.0
-        weight[weight <= floor] = 0.0
-        if not weight.any():
+        weight[weight <= 1e-12] = 0.0
+        if not weight.any() or weight.max() > GROWTH:
             break
         pivot = int(rng.choice(n, p=weight / weight.sum()))
         j = len(chosen)
-        column = evaluator.block(objects, take(objects, np.array([pivot])))[:, 0]
+        column = evaluator.block(objects, take(objects, np.array([pivot])))[:, 0].astype(np.float64) / peak
         column = column - (columns[:, :j] * signs[:j]) @ columns[pivot, :j]
         columns[:, j], signs[j] = column / np.sqrt(abs(residual[pivot])), np.sign(residual[pivot])
         residual = residual - signs[j] * columns[:, j] ** 2
@@ -213,7 +308,7 @@ def _pivoted_cholesky(objects: Any, count: int, evaluator: Evaluator, rng: np.ra
 
 
 def _leverage(objects: Any, count: int, evaluator: Evaluator, rng: np.random.Generator) -> Indices:
-    """Draws by ridge leverage score, diag(|K| (|K| + ridge I)⁻¹), on at most 4 count candidates, ridge = tail / count."""
+    """Draws by ridge leverage, diag(|K| (|K| + ridge I)⁻¹), ridge = tail / count, on at most 4 count candidates."""
     n = count_objects(objects)
     spots = np.sort(rng.choice(n, min(n, 4 * count), replace=False))
     values, vectors = np.linalg.eigh(evaluator.symmetric(take(objects, spots)).astype(np.float64))

@@ -10,16 +10,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg as spla
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError, KreinWarning
+from krein.errors import IndefiniteError, InputError, KreinWarning
 
-__all__ = ["BlockSparse", "Ends", "congruent", "row_weights", "symmetric_core"]
+__all__ = ["BlockSparse", "Ends", "congruent", "core_logdet", "core_solve", "row_weights", "symmetric_core"]
 
+EPS = float(np.finfo(np.float64).eps)
+SMALL = 512  # up to this many rows dense algebra is quicker than any iteration, and exact
 DENSE_LIMIT = 6000  # up to this many rows a dense eigendecomposition is a matter of seconds
 SOLVE_TOLERANCE = 1e-10  # relative residual asked of the iterative solver
 
@@ -85,7 +88,7 @@ class BlockSparse:
         """How many numbers are held."""
         return sum(g.values.size for g in self.groups)
 
-    @property
+    @cached_property
     def is_block_diagonal(self) -> bool:
         return all(np.array_equal(g.left, g.right) for g in self.groups)
 
@@ -110,7 +113,9 @@ class BlockSparse:
 
     def __matmul__(self, x: Array) -> Array:
         """M x for x of shape (r,) or (r, p): one batched product per block shape, each block used for both halves."""
-        flat = x.reshape(self.shape[0], -1)
+        if x.ndim not in (1, 2) or len(x) != self.shape[0]:
+            raise InputError(f"@ needs an array of {self.shape[0]} rows (1-D or 2-D); got shape {x.shape}.")
+        flat = x.reshape(self.shape[0], -1) if x.size else np.zeros((self.shape[0], x.size))
         out = np.zeros(flat.shape, dtype=np.result_type(flat.dtype, np.float64))
         for g in self.groups:
             a, b = g.values.shape[1:]
@@ -132,16 +137,16 @@ class BlockSparse:
 
     def diagonal_blocks(self) -> list[Array]:
         """The c blocks (i, i), zero where none was kept."""
-        found = [np.zeros((k, k)) for k in self.ranks]
+        found: list[Array] = [np.zeros((k, k)) for k in self.ranks]
         for i, j, block in self.blocks():
             if i == j:
                 found[i] = block
         return found
 
     def frobenius(self, shift: float = 0.0) -> float:
-        """The Frobenius norm of M + shift I."""
-        parts = [scipy.linalg.norm(block + shift * np.eye(len(block))) for block in self.diagonal_blocks()]
-        parts += [np.sqrt(2.0) * scipy.linalg.norm(block) for i, j, block in self.blocks() if i != j]
+        """The Frobenius norm of M + shift I; of raveled blocks, where BLAS takes care of scale."""
+        parts = [scipy.linalg.norm((b + shift * np.eye(len(b))).ravel()) for b in self.diagonal_blocks() if b.size]
+        parts += [np.sqrt(2.0) * scipy.linalg.norm(b.ravel()) for i, j, b in self.blocks() if i != j and b.size]
         return float(scipy.linalg.norm(np.asarray(parts))) if parts else 0.0
 
     def trace(self) -> float:
@@ -153,8 +158,8 @@ class BlockSparse:
             return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in self.diagonal_blocks()] or [np.empty(0)]))
         if self.shape[0] > DENSE_LIMIT:
             raise InputError(
-                f"All eigenvalues of a block-sparse core need a dense matrix of {self.shape[0]} rows, over the limit of "
-                f"{DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
+                f"All eigenvalues of a block-sparse core need a dense matrix of {self.shape[0]} rows, over the limit "
+                f"of {DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
             )
         return np.linalg.eigvalsh(self.to_dense())
 
@@ -162,15 +167,16 @@ class BlockSparse:
     def ends(self) -> Ends:
         """The smallest and largest eigenvalue.
 
-        Block-diagonal cores are exact. Otherwise Lanczos on r-vectors gives Ritz values with residuals, and block
-        Gershgorin a bound that needs no convergence: every eigenvalue lies within sum_j |M_ij| of one of M_ii's.
+        Block-diagonal and small cores are exact. Otherwise Lanczos on r-vectors gives Ritz values with residuals, and
+        block Gershgorin a bound that needs no convergence: every eigenvalue lies within sum_j |M_ij| of one of M_ii's.
         """
+        if self.is_block_diagonal or self.shape[0] <= SMALL:
+            values = self.eigenvalues()
+            low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+            return Ends(low, high, 0.0, low, high, exact=True)
         spectra = [np.linalg.eigvalsh(block) for block in self.diagonal_blocks()]
         lows = np.array([values.min(initial=np.inf) for values in spectra])  # an empty block has no eigenvalue
         highs = np.array([values.max(initial=-np.inf) for values in spectra])
-        low, high = float(lows.min()), float(highs.max())
-        if self.is_block_diagonal:
-            return Ends(low, high, 0.0, low, high, exact=True)
         radii = np.zeros(len(self.ranks))
         for g in self.groups:
             if not np.array_equal(g.left, g.right):
@@ -178,33 +184,33 @@ class BlockSparse:
                 np.add.at(radii, g.left, size)
                 np.add.at(radii, g.right, size)
         lower, upper = float((lows - radii).min()), float((highs + radii).max())
+        if lower == upper:  # nothing but zeros is kept off the diagonal, and one value on it
+            return Ends(lower, upper, 0.0, lower, upper, exact=True)
         smallest, first = self._extreme("SA", max(abs(lower), abs(upper)))
         largest, second = self._extreme("LA", max(abs(lower), abs(upper)))
         return Ends(smallest, largest, max(first, second), lower, upper, exact=False)
 
-    def _extreme(self, which: str, norm: float) -> tuple[float, float]:
-        """One end and its residual. ARPACK's tolerance is relative to the eigenvalue, so a value near zero is moved away."""
-        if self.shape[0] <= 64 or norm == 0.0:
-            values = np.linalg.eigvalsh(self.to_dense())
-            return float(values[0] if which == "SA" else values[-1]), 0.0
-        move = norm if which == "LA" else -norm
-        operator = spla.LinearOperator(self.shape, matvec=lambda x: self @ x + move * x, dtype=np.float64)
+    def _extreme(self, which: Literal["SA", "LA"], norm: float) -> tuple[float, float]:
+        """One end and its residual. ARPACK's tolerance is relative to the eigenvalue: move it away from zero."""
+        move = 1.0 if which == "LA" else -1.0
+        operator = spla.LinearOperator(self.shape, matvec=lambda x: (self @ x) / norm + move * x, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(self.shape[0])  # fixed: the same core gives the same answer
         try:
             _, vectors = spla.eigsh(operator, k=1, which=which, v0=start, tol=1e-10, maxiter=500, ncv=40)
         except spla.ArpackNoConvergence as stopped:
-            vectors = stopped.eigenvectors if len(stopped.eigenvalues) else start[:, None]
-            vectors = vectors / np.linalg.norm(vectors)
-        v = vectors[:, 0]
+            vectors = np.real(stopped.eigenvectors if len(stopped.eigenvalues) else start[:, None])
+        v: Array = vectors[:, 0] / np.linalg.norm(vectors[:, 0])
         image = self @ v
         value = float(v @ image)
-        return value, float(np.linalg.norm(image - value * v))
+        return value, float(scipy.linalg.norm(image - value * v)) + 10 * EPS * norm  # rounding leaves a residual too
 
     def solve(self, b: Array, shift: float) -> Array:
         """(M + shift I)⁻¹ b, by conjugate gradients (MINRES if that fails) preconditioned by the diagonal blocks.
 
         Block-diagonal cores are solved exactly. A residual above the tolerance is a warning with the figure.
         """
+        if b.size == 0:
+            return np.zeros(b.shape)
         flat = b.reshape(self.shape[0], -1)
         inverse = self._block_inverse(shift)
         if self.is_block_diagonal:
@@ -228,7 +234,7 @@ class BlockSparse:
             if least <= SOLVE_TOLERANCE * size:
                 return best
         warnings.warn(
-            f"The block-sparse solve stopped at a relative residual of {least / size:.2g} (asked: {SOLVE_TOLERANCE:g}). "
+            f"The block-sparse solve stopped at a relative residual of {least / size:.2g}, above {SOLVE_TOLERANCE:g}. "
             "A larger ridge makes the system better conditioned.",
             KreinWarning,
             stacklevel=4,
@@ -241,10 +247,10 @@ class BlockSparse:
         for i, block in enumerate(self.diagonal_blocks()):
             values, vectors = np.linalg.eigh(block)
             values = values + shift
-            tiny = 10 * len(block) * np.finfo(float).eps * float(np.abs(values).max(initial=0.0))
+            tiny = 10 * len(block) * EPS * float(np.abs(values).max(initial=0.0))
             if self.is_block_diagonal:
                 if np.any(np.abs(values) <= tiny):
-                    raise InputError(f"Block {i} of the matrix to solve with is singular. Pass a larger ridge.")
+                    raise InputError(_singular(f"block {i} of the matrix", values))
             else:
                 values = np.maximum(np.abs(values), max(tiny, np.finfo(float).tiny))
             inverses[i, i] = (vectors / values) @ vectors.T
@@ -252,17 +258,20 @@ class BlockSparse:
 
 
 def _spectral_norm_bounds(values: Array) -> Array:
-    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf), whichever is less."""
+    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf) if less."""
     size = np.abs(values)
+    peak = size.max((1, 2), initial=0.0)
+    peak[peak == 0.0] = 1.0
+    size = size / peak[:, None, None]  # no square over- or underflows
     mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
-    return np.minimum(np.sqrt((size**2).sum((1, 2))), mixed)
+    return np.asarray(peak * np.minimum(np.sqrt((size**2).sum((1, 2))), mixed))
 
 
 def congruent(core: Array | BlockSparse, transforms: Sequence[Array], columns: Sequence[int]) -> Array | BlockSparse:
     """Return T M Tᵀ for T = blockdiag(transforms), block by block; ``columns`` are M's block sizes."""
     ranks = [len(T) for T in transforms]
     if isinstance(core, BlockSparse):
-        return core.map_blocks(lambda i, j, block: transforms[i] @ block @ transforms[j].T, ranks)
+        return core.map_blocks(lambda i, j, b: _turned(transforms[i], b, transforms[j], i == j), ranks)
     half = np.empty((sum(ranks), core.shape[1]))
     for T, new, old in _matching(transforms, ranks, columns):
         half[new] = T @ core[old]
@@ -270,6 +279,11 @@ def congruent(core: Array | BlockSparse, transforms: Sequence[Array], columns: S
     for T, new, old in _matching(transforms, ranks, columns):
         whole[:, new] = half[:, old] @ T.T
     return (whole + whole.T) / 2.0
+
+
+def _turned(left: Array, block: Array, right: Array, diagonal: bool) -> Array:
+    new = left @ block @ right.T
+    return (new + new.T) / 2.0 if diagonal else new
 
 
 def _matching(
@@ -281,16 +295,22 @@ def _matching(
 
 
 def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
-    """For each block i a square root (k_i, k_i) of the sum over j of M_ij M_ijᵀ: how strongly each direction is used."""
+    """For each block i a square root (k_i, k_i) of the sum over j of M_ij M_ijᵀ: how strongly each direction is used.
+
+    In units of |M|'s largest entry, so that no square overflows; only the proportions matter.
+    """
     if isinstance(core, BlockSparse):
+        peak = max((float(np.abs(g.values).max(initial=0.0)) for g in core.groups), default=0.0) or 1.0
         squared = [np.zeros((k, k)) for k in ranks]
         for i, j, block in core.blocks():
+            block = block / peak
             squared[i] += block @ block.T
             if i != j:
                 squared[j] += block.T @ block
     else:
-        stops = np.cumsum(ranks)
-        squared = [core[stop - k : stop] @ core[stop - k : stop].T for stop, k in zip(stops, ranks, strict=True)]
+        stops, peak = np.cumsum(ranks), float(np.abs(core).max(initial=0.0)) or 1.0
+        rows = (core[stop - k : stop] / peak for stop, k in zip(stops, ranks, strict=True))
+        squared = [part @ part.T for part in rows]
     pairs = [np.linalg.eigh(S) for S in squared]
     return [vectors * np.sqrt(np.maximum(values, 0.0)) for values, vectors in pairs]
 
@@ -298,13 +318,70 @@ def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
 def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
     """L with rounding's asymmetry averaged out; more than rounding is an error that shows the largest difference."""
     if isinstance(L, BlockSparse):
-        return L
+        size = max((float(np.abs(g.values).max(initial=0.0)) for g in L.groups), default=0.0)
+        if not all(np.isfinite(g.values).all() for g in L.groups):
+            raise InputError("L's blocks hold NaN or infinite values; a core needs finite numbers.")
+        return L.map_blocks(lambda i, j, b: _symmetric(b, size, f"L's block ({i}, {i})") if i == j else b, L.ranks)
     L = np.asarray(L, dtype=np.float64)
     if not np.isfinite(L).all():
         raise InputError("L holds NaN or infinite values; a core needs finite numbers.")
+    return _symmetric(L, float(np.abs(L).max(initial=0.0)), "L")
+
+
+def _symmetric(L: Array, size: float, name: str) -> Array:
     gap = float(np.abs(L - L.T).max(initial=0.0))
-    if gap > 1e-8 * float(np.abs(L).max(initial=0.0)):
+    if gap > 1e-8 * size:
         raise InputError(
-            f"L must be symmetric; the largest |L - Lᵀ| is {gap:.3g}. Pass (L + L.T) / 2 if that is meant."
+            f"{name} must be symmetric; the largest |L - Lᵀ| is {gap:.3g}. Pass (L + L.T) / 2 if that is meant."
         )
-    return (L + L.T) / 2.0
+    return L / 2.0 + L.T / 2.0
+
+
+def core_solve(core: Array | BlockSparse, b: Array, t: float) -> Array:
+    """(M + tI)⁻¹ b, M indefinite or not: by Cholesky if it exists, else by eigenvalues. Singular is an error."""
+    if isinstance(core, BlockSparse):
+        if core.is_block_diagonal or len(b) > SMALL:
+            return core.solve(b, t)
+        core = core.to_dense()
+    if b.size == 0:
+        return np.zeros(b.shape)
+    moved = core + t * np.eye(len(core))
+    try:
+        factor = scipy.linalg.cho_factor(moved, check_finite=False)
+        if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
+            return np.asarray(scipy.linalg.cho_solve(factor, b))
+    except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
+        pass
+    values, vectors = np.linalg.eigh(moved)
+    if np.abs(values).min() <= 10 * len(core) * EPS * np.abs(values).max():
+        raise InputError(_singular("the matrix", values))
+    return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+
+def _singular(what: str, values: Array) -> str:
+    sizes = np.abs(values)
+    more = max(0.0, -float(values.min())) + 1e-8 * float(sizes.max())
+    return (
+        f"solve needs a nonsingular matrix, but the smallest |eigenvalue| of {what} is {sizes.min():.2g}, the largest "
+        f"{sizes.max():.3g}. Raise the ridge, by {more or 1.0:.3g} for instance."
+    )
+
+
+def core_logdet(core: Array | BlockSparse, t: float) -> float:
+    """log det(M + tI), which has to be positive definite."""
+    if isinstance(core, BlockSparse):
+        values = core.eigenvalues() + t
+    else:
+        moved = core + t * np.eye(len(core))
+        try:
+            if not moved.size:
+                return 0.0
+            return 2.0 * float(np.log(np.diag(scipy.linalg.cholesky(moved, check_finite=False))).sum())
+        except scipy.linalg.LinAlgError:
+            values = np.minimum(np.linalg.eigvalsh(moved)[:1], 0.0)
+    if np.any(values <= 0.0):
+        raise IndefiniteError(
+            f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
+            f"{values.min():.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
+        )
+    return float(np.log(values).sum())

@@ -63,6 +63,8 @@ def correct(
         "square": lambda values, s: values * (values + 2.0 * s),
     }
     shifts = {"clip": max(f.shift, 0.0), "flip": abs(f.shift), "square": f.shift**2}
+    if how == "square" and max(abs(f.ends().lower_bound), abs(f.ends().upper_bound), abs(f.shift)) > 1e150:
+        raise InputError(f"The square of {f!r} overflows. Divide the kernel by its largest value first.")
     return f.with_core(_on_spectrum(f.core, f.shift, changes[how], how), shifts[how])
 
 
@@ -82,4 +84,4 @@ def _on_spectrum(
 def _dense_on_spectrum(core: Array, shift: float, change: Callable[[Array, float], Array]) -> Array:
     values, vectors = np.linalg.eigh(core)
     new = (vectors * change(values, shift)) @ vectors.T
-    return (new + new.T) / 2.0
+    return np.asarray((new + new.T) / 2.0)

@@ -49,8 +49,9 @@ def estimate_error(f: Factorization, kernel: Kernel, objects: Any, n_samples: in
     if n <= EXACT_ROWS:
         return _exact(f, evaluator, objects)
     diagonal = evaluator.diag(objects).astype(np.float64)
-    scale = float(np.abs(diagonal).max()) or 1.0  # squares of 1e200 must not overflow
-    lost = float((((diagonal - f.diagonal()) / scale) ** 2).sum())
+    approximated = f.diagonal()
+    scale = max(float(np.abs(values).max()) for values in (diagonal, approximated)) or 1.0  # no square overflows
+    lost = float((((diagonal - approximated) / scale) ** 2).sum())
     total = float(((diagonal / scale) ** 2).sum())
     n_tiles = max(8, -(-int(n_samples) // (2 * TILE * TILE)))
     rng = stream(seed_from(random_state), 0)
@@ -93,7 +94,7 @@ def _tile(
         cols = rng.choice(n - size, min(TILE, n - size), replace=False)
         cols = np.where(cols >= start, cols + size, cols)
     rows, cols = f.order[rows], f.order[cols]
-    exact = evaluator.block(take(objects, rows), take(objects, cols)) / scale
+    exact = evaluator.block(take(objects, rows), take(objects, cols)).astype(np.float64) / scale
     return np.array([((exact - f.entries(rows, cols) / scale) ** 2).mean(), (exact**2).mean()])
 
 

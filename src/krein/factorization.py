@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,11 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import BlockSparse, Ends, congruent, row_weights, symmetric_core
-from krein.errors import IndefiniteError, InputError
+from krein.blocksparse import EPS, BlockSparse, Ends, congruent, core_logdet, core_solve, row_weights, symmetric_core
+from krein.errors import InputError
 from krein.storage import compress, dtype_name, gram, orthonormalise, tiles
 
-__all__ = ["Factorization"]
-
-EPS = float(np.finfo(np.float64).eps)
+__all__ = ["EPS", "Factorization"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +40,17 @@ class Factorization:
 
     def __post_init__(self) -> None:
         n, r = len(self.order), sum(self.ranks)
+        if n == 0:
+            raise InputError("A factorization needs at least one row; the bases and order are empty.")
         held = sum(len(b) for b in self.bases)
         if held != n:
             raise InputError(f"The bases hold {held} rows, but order names {n}. Each row belongs to one block.")
         if self.core.shape != (r, r):
             raise InputError(f"The core must be {r} x {r}, the sum of the ranks; got shape {self.core.shape}.")
-        if n and not np.array_equal(np.bincount(self.order, minlength=n), np.ones(n)):
-            raise InputError(f"order must name each of the rows 0 .. {n - 1} once.")
+        if not (np.issubdtype(self.order.dtype, np.integer) and self.order.min() >= 0 and self.order.max() < n):
+            raise InputError(f"order must hold integers 0 .. {n - 1}; got {self.order.dtype} {self.order[:5]} ...")
+        if np.bincount(self.order, minlength=n).max() > 1:
+            raise InputError(f"order must name each of the rows 0 .. {n - 1} once; some are named twice.")
         if not math.isfinite(self.shift):
             raise InputError(f"shift must be a finite number; got {self.shift!r}.")
 
@@ -67,7 +70,7 @@ class Factorization:
         size = sum(Q.shape[1] for Q in blocks)
         if L.shape != (size, size):
             raise InputError(f"L must be {size} x {size}, the columns of Q_blocks together; got shape {L.shape}.")
-        pairs = [orthonormalise(Q) for Q in blocks]
+        pairs = [orthonormalise(np.array(Q, order="F")) for Q in blocks]  # a copy: QR may overwrite it
         triangles = [R for _, R in pairs]
         core = congruent(symmetric_core(L), triangles, [Q.shape[1] for Q in blocks])
         n = sum(len(Q) for Q in blocks)
@@ -86,10 +89,8 @@ class Factorization:
         """(positions, columns) of each block."""
         rows = np.concatenate([[0], np.cumsum([len(b) for b in self.bases])])
         cols = np.concatenate([[0], np.cumsum(self.ranks)])
-        return tuple(
-            (slice(int(rows[i]), int(rows[i + 1])), slice(int(cols[i]), int(cols[i + 1])))
-            for i in range(len(self.bases))
-        )
+        parts = ([slice(int(a), int(b)) for a, b in pairwise(ends)] for ends in (rows, cols))
+        return tuple(zip(*parts, strict=True))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,7 +114,7 @@ class Factorization:
     def nbytes(self) -> int:
         """Bytes held: bases, their maps, core and order."""
         maps = 0 if self.maps is None else sum(A.nbytes for A in self.maps)
-        return sum(b.nbytes for b in self.bases) + maps + self.core.nbytes + self.order.nbytes
+        return int(sum(b.nbytes for b in self.bases) + maps + self.core.nbytes + self.order.nbytes)
 
     def __repr__(self) -> str:
         kind = "block-sparse" if isinstance(self.core, BlockSparse) else "dense"
@@ -139,7 +140,7 @@ class Factorization:
     def lift(self, w: Array) -> Array:
         """U w for w of shape (r,) or (r, p)."""
         w = np.asarray(w, dtype=np.float64)
-        if len(w) != self.rank:
+        if w.ndim not in (1, 2) or len(w) != self.rank:
             raise InputError(f"lift needs {self.rank} rows, one per column of U; got shape {w.shape}.")
         out = np.empty((self.shape[0], *w.shape[1:]))
         for i, (rows, cols) in enumerate(self.spans):
@@ -152,6 +153,8 @@ class Factorization:
     def gram(self, weights: Array) -> list[Array]:
         """U_iᵀ D_i U_i for each block, D = diag(weights) in the caller's order."""
         weights = self._rows_of(weights, "gram")
+        if weights.ndim != 1:
+            raise InputError(f"gram needs one weight per row, 1-D; got shape {weights.shape}.")
         grams = []
         for i, (rows, _) in enumerate(self.spans):
             raw = gram(self.bases[i], weights[self.order[rows]])
@@ -260,9 +263,8 @@ class Factorization:
             residual, exact = 0.0, True
         low, high, lower, upper = (float(b) + self.shift for b in bounds)
         if self.shape[0] > self.rank:  # the shift is an eigenvalue too
-            low, high, lower, upper = (
-                f(b, self.shift) for f, b in ((min, low), (max, high), (min, lower), (max, upper))
-            )
+            low, lower = min(low, self.shift), min(lower, self.shift)
+            high, upper = max(high, self.shift), max(upper, self.shift)
         return Ends(low, high, residual, lower, upper, exact)
 
     def smallest_eigenvalue(self) -> float:
@@ -282,7 +284,9 @@ class Factorization:
         if isinstance(self.core, BlockSparse):
             inside = self.core.frobenius(self.shift)
         else:
-            inside = float(scipy.linalg.norm(self.core + self.shift * np.eye(self.rank))) if self.rank else 0.0
+            inside = (
+                float(scipy.linalg.norm((self.core + self.shift * np.eye(self.rank)).ravel())) if self.rank else 0.0
+            )
         return float(np.hypot(inside, math.sqrt(self.shape[0] - self.rank) * self.shift))
 
     # -- solves ----------------------------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ class Factorization:
         b = self._rows_of(b, "solve")
         t = self._ridge(ridge, "solve")
         inside = self.project(b)
-        x = self.lift(self._core_solve(inside, t))
+        x = self.lift(core_solve(self.core, inside, t))
         if self.shape[0] > self.rank:
             x += (b - self.lift(inside)) / t
         return x
@@ -303,37 +307,8 @@ class Factorization:
     def logdet(self, ridge: float = 0.0) -> float:
         """log det(K + ridge I) of a positive definite matrix: logdet(M + tI) + (n - r) log t, t = shift + ridge."""
         t = self._ridge(ridge, "logdet")
-        if isinstance(self.core, BlockSparse):
-            values = self._core_eigenvalues + t
-            low = float(values.min(initial=np.inf))
-            inside = float(np.log(values).sum()) if low > 0 else -math.inf
-        else:
-            try:
-                factor = scipy.linalg.cholesky(self.core + t * np.eye(self.rank), lower=True, check_finite=False)
-                low, inside = 1.0, 2.0 * float(np.log(np.diag(factor)).sum())
-            except scipy.linalg.LinAlgError:
-                low, inside = float(self._core_eigenvalues[0] + t), -math.inf
-        if inside == -math.inf:
-            raise IndefiniteError(
-                f"logdet needs a positive definite matrix, but with ridge={ridge:g} the smallest eigenvalue is {low:.3g}. "
-                "Pass a larger ridge, or correct the factorization first (krein.correct)."
-            )
-        return inside + ((self.shape[0] - self.rank) * math.log(t) if self.shape[0] > self.rank else 0.0)
-
-    def _core_solve(self, b: Array, t: float) -> Array:
-        if isinstance(self.core, BlockSparse):
-            return self.core.solve(b, t)
-        moved = self.core + t * np.eye(self.rank)
-        try:
-            return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(moved, check_finite=False), b))
-        except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
-            values, vectors = np.linalg.eigh(moved)
-            if np.abs(values).min() <= 10 * self.rank * EPS * np.abs(values).max():
-                raise InputError(
-                    f"The matrix to solve with is singular: its smallest |eigenvalue| is {np.abs(values).min():.2g}, its "
-                    f"largest {np.abs(values).max():.3g}. Pass a ridge above {-values[0] + t:.3g}."
-                ) from None
-            return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+        outside = self.shape[0] - self.rank
+        return core_logdet(self.core, t) + (outside * math.log(t) if outside else 0.0)
 
     # -- at the door -----------------------------------------------------------------------------------------------
 
@@ -343,7 +318,7 @@ class Factorization:
             raise InputError(f"{verb} needs a finite ridge; got {ridge!r}.")
         if t <= 0.0 and self.shape[0] > self.rank:
             raise InputError(
-                f"{verb} needs shift + ridge > 0, because {self.shape[0] - self.rank} of the {self.shape[0]} eigenvalues "
+                f"{verb} needs shift + ridge > 0, because {self.shape[0] - self.rank} of {self.shape[0]} eigenvalues "
                 f"are that sum; got {self.shift:g} + {float(ridge):g}. Pass ridge > {max(0.0, -self.shift):g}."
             )
         return t
@@ -373,7 +348,7 @@ class Factorization:
         """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
         places = self._positions[wanted]
         block = np.searchsorted([rows.stop for rows, _ in self.spans], places, side="right")
-        parts = []
+        parts: list[tuple[int, Indices, Array]] = []
         for i in np.unique(block).tolist():
             here = np.flatnonzero(block == i)
             local = self.bases[i][places[here] - self.spans[i][0].start].astype(np.float64)
@@ -400,7 +375,7 @@ class Factorization:
 def compressed(
     bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str
 ) -> tuple[Factorization, list[Array]]:
-    """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases`` as it goes."""
+    """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases``."""
     ranks = [U.shape[1] for U in bases]
     stored, maps, turns = [], [], []
     for i, weights in enumerate(row_weights(core, ranks)):

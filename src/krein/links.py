@@ -35,10 +35,10 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """A block of the core, and whether the norm had to be kept from exploding."""
+    """A block of the core, and what was kept from exploding."""
 
     block: Array  # R_i L_ij R_jᵀ, (k_i, k_j)
-    tamed: bool
+    tamed: float = 0.0  # the Frobenius norm it would have had otherwise, 0 where nothing had to be done
 
 
 def kept_pairs(distances: Array, drop: float) -> Iterator[tuple[int, int]]:
@@ -57,13 +57,17 @@ def pairwise_link(objects: Any, left: Side, right: Side, evaluator: Evaluator, r
     basis cannot represent: with the paper's cut-off alone errors of 60 |K| were seen where 0.004 is possible. Two
     things the sample knows prevent that: how well it can be fitted, and how large the block is.
     """
+    nothing = Link(np.zeros((left.basis.shape[1], right.basis.shape[1])))
+    if nothing.block.size == 0:  # a cluster on which the kernel is zero has no basis
+        return nothing
     samples = [_sample(side, rng) for side in (left, right)]
     chosen = [take(objects, side.members[rows]) for side, rows in zip((left, right), samples, strict=True)]
     block = evaluator.block(*chosen).astype(np.float64)
-    (a, s, x), (b, t, y) = (
-        np.linalg.svd(side.basis[rows].astype(np.float64) @ side.triangle, full_matrices=False)
-        for side, rows in zip((left, right), samples, strict=True)
-    )
+    peak = float(np.abs(block).max())
+    if peak == 0.0:
+        return nothing
+    block /= peak  # squares of 1e200 would overflow
+    (a, s, x), (b, t, y) = (_inverse(side, rows) for side, rows in zip((left, right), samples, strict=True))
     inner = a.T @ block @ b  # the block seen in both samples' singular vectors
 
     def ranks(cutoff: float) -> tuple[int, int]:
@@ -75,20 +79,33 @@ def pairwise_link(objects: Any, left: Side, right: Side, evaluator: Evaluator, r
 
     def core(cutoff: float) -> Array:
         p, q = ranks(cutoff)
-        L = (x[:p].T / s[:p]) @ inner[:p, :q] @ (y[:q] / t[:q, None])
-        return np.asarray(left.triangle @ L @ right.triangle.T)
+        return np.asarray(x[:, :p] @ inner[:p, :q] @ y[:, :q].T)
 
     size = float(np.linalg.norm(block))
-    if size == 0.0 or inner.size == 0:
-        return Link(np.zeros(inner.shape), tamed=False)
     enough = AS_GOOD * misfit(CUTOFFS[0]) + 1e-13 * size
     first = max(i for i, cutoff in enumerate(CUTOFFS) if misfit(cutoff) <= enough)
     limit = TOO_LARGE * size * np.sqrt(len(left.members) * len(right.members) / block.size)
+    wild = 0.0
     for i in [first, *range(max(first + 4, SURE), len(CUTOFFS), 4)]:  # a decade at a time
         M = core(CUTOFFS[i])
-        if np.linalg.norm(M) <= limit:
-            return Link(M, tamed=i > first)
-    return Link(np.zeros(inner.shape), tamed=True)
+        norm = float(np.linalg.norm(M))
+        if norm <= limit:
+            return Link(peak * M, tamed=peak * wild)
+        wild = wild or norm
+    return Link(nothing.block, tamed=peak * wild)
+
+
+def _inverse(side: Side, rows: Indices) -> tuple[Array, Array, Array]:
+    """Return (a, s, x) with R_i pinv(Q_i[rows]) = x aᵀ; s are the singular values by which x's columns are cut.
+
+    Where every row is sampled U_i is orthonormal on the sample and nothing is inverted, however weak its directions.
+    """
+    if len(rows) == len(side.members):
+        k = side.basis.shape[1]
+        return side.basis[rows].astype(np.float64), np.ones(k), np.eye(k)
+    a, s, v = np.linalg.svd(side.basis[rows].astype(np.float64) @ side.triangle, full_matrices=False)
+    kept = s > CUTOFFS[0] * s[0]
+    return a[:, kept], s[kept], side.triangle @ (v[kept].T / s[kept])
 
 
 def _sample(side: Side, rng: np.random.Generator) -> Indices:

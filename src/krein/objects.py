@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from krein.errors import InputError, KreinWarning
 from krein.kernels import FromCallable, Kernel, Normalized, Precomputed, Product, Scaled, Sum, count_objects, is_vectors
+from krein.kernels.objects import is_sparse
 
 __all__ = ["check_new_objects", "check_objects", "takes_vectors"]
 
@@ -39,7 +40,7 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     n = count_objects(objects)
     if n < 2:
         raise InputError(
-            f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}."
+            f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}. Add rows."
         )
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
@@ -49,40 +50,64 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
 
 def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
     """Return new objects in the form of the training ones, or say what is wrong with them."""
-    new = _collection(X_new, kernel)
-    if is_vectors(objects):
-        if not is_vectors(new) or new.shape[1] != objects.shape[1]:
-            seen = f"shape {new.shape}" if hasattr(new, "shape") else type(X_new).__name__
-            raise InputError(f"X_new must be 2-D with {objects.shape[1]} features, as at the fit; got {seen}.")
-    return new
+    vectors = is_vectors(objects)
+    new = _collection(X_new, kernel, like_vectors=vectors)
+    if not vectors:
+        if count_objects(new) == 0:
+            raise InputError("X_new must hold at least 1 object; got none.")
+        return new
+    if new.shape[1] != objects.shape[1]:
+        raise InputError(
+            f"X_new must have the {objects.shape[1]} features of the fit; got shape {new.shape}. Pass the same columns "
+            "in the same order."
+        )
+    if is_sparse(objects) and not is_sparse(new):
+        return sp.csr_matrix(new)
+    return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
 
 
-def _collection(X: Any, kernel: Kernel) -> Any:
-    if sp.issparse(X):
+def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
+    """X as a float array, a CSR matrix or a sequence; ``like_vectors`` where a callable was fitted on vectors."""
+    if is_sparse(X):
         return _sparse(X, kernel)
-    vectors = takes_vectors(kernel)
-    if isinstance(X, str | bytes | dict) or X is None or np.isscalar(X):
-        raise InputError(f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}.")
-    if isinstance(X, list | tuple) and not vectors:
+    vectors = like_vectors or takes_vectors(kernel)
+    if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
+        raise InputError(
+            f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "
+            "numpy.asarray(...) first."
+        )
+    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
+        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    if isinstance(X, list | tuple) and not vectors:  # lists stay lists: whatever their items are
         return X
     try:
         values = np.asarray(X)
     except ValueError as error:  # rows of different lengths
-        raise InputError(f"X cannot be read as a 2-D array of numbers: {error}") from None
-    if not vectors and (values.ndim == 1 or values.dtype.kind not in "biuf"):
+        raise InputError(f"X cannot be read as a 2-D array of numbers: {error} Make all rows equally long.") from None
+    if values.ndim == 0:
+        raise InputError(f"X must be a 2-D array or a sequence of objects; got one {type(X).__name__}. Use list(...).")
+    if isinstance(_innermost(kernel), Precomputed) and values.ndim == 2 and values.shape[1] == 1:
+        return values[:, 0]  # indices are names, not coordinates to cluster by
+    if not vectors and (values.ndim != 2 or values.dtype.kind not in "biuf"):
         return values
     if values.ndim != 2:
         raise InputError(
-            f"{type(kernel).__name__} compares vectors, so X must be 2-D (n_samples, n_features); got shape {values.shape}. "
-            "Reshape your data: X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single sample."
+            f"{type(kernel).__name__} compares vectors, so X must be 2-D (n_samples, n_features); got shape "
+            f"{values.shape}. Reshape your data: X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single "
+            "sample."
         )
     if values.dtype.kind not in "biuf":
         try:
+            if values.dtype.kind != "O":  # text, dates and complex numbers would be cast without a word
+                raise TypeError
             values = values.astype(np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"X must hold real numbers; got dtype {values.dtype}. Encode categories first.") from None
+            raise InputError(
+                f"X must hold real numbers; got dtype {values.dtype}. Encode categories and dates as numbers first, "
+                "split complex data into real and imaginary parts, or pass a kernel that compares such objects."
+            ) from None
     if 0 in values.shape:
-        raise InputError(f"X must hold at least 2 rows and 1 column; got shape {values.shape}.")
+        raise InputError(f"X must not be empty; got shape {values.shape}, which holds no numbers. Pass some rows.")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     _check_finite(values, values.shape)
@@ -92,11 +117,13 @@ def _collection(X: Any, kernel: Kernel) -> Any:
 def _sparse(X: Any, kernel: Kernel) -> Any:
     if not kernel.accepts_sparse:
         raise InputError(f"{kernel!r} does not take sparse matrices; pass X.toarray().")
+    if X.dtype.kind not in "biuf":
+        raise InputError(f"X must hold real numbers; got a sparse matrix of {X.dtype}. Convert it first.")
     X = X.tocsr()
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
     if 0 in X.shape:
-        raise InputError(f"X must hold at least 2 rows and 1 column; got shape {X.shape}.")
+        raise InputError(f"X must not be empty; got shape {X.shape}, which holds no numbers. Pass some rows.")
     _check_finite(X.data, X.shape)
     return X
 
@@ -121,8 +148,8 @@ def _innermost(kernel: Kernel) -> Kernel:
 
 
 def _warn_off_sphere(X: Any, kernel: Kernel) -> None:
-    squares = np.asarray(X.multiply(X).sum(1)).ravel() if sp.issparse(X) else np.einsum("ij,ij->i", X, X)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.asarray(X.multiply(X).sum(1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
         off = int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
     if off:
         warnings.warn(

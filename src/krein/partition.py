@@ -14,15 +14,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from krein.arrays import Array, Indices, stream
 from krein.errors import KreinWarning
 from krein.kernels import Evaluator, count_objects, is_vectors, take
+from krein.kernels.objects import is_sparse
 
-__all__ = ["Embedding", "Partition", "partition"]
+__all__ = ["Embedding", "Partition", "partition", "scale_of", "scaled"]
 
 SAMPLE = 20_000  # rows k-means sees
 PER_CENTRE = 20  # at least this many of them per centre, if there are
@@ -77,36 +77,40 @@ class Partition:
 
     def assign(self, evaluator: Evaluator, objects: Any) -> Indices:
         """The cluster whose centre is nearest to each object."""
-        return nearest(_scaled(self.places(evaluator, objects), self.scale), self.centres)
+        if self.n_blocks == 1:
+            return np.zeros(count_objects(objects), dtype=np.intp)
+        return nearest(scaled(self.places(evaluator, objects), self.scale), self.centres)
 
     def centre_distances(self) -> Array:
         """|c_i - c_j| for all pairs, (c, c)."""
-        squares = np.einsum("ij,ij->i", self.centres, self.centres)
-        d2 = squares[:, None] + squares - 2.0 * self.centres @ self.centres.T
+        moved = self.centres - self.centres.mean(0)  # fewer digits are lost
+        squares = np.einsum("ij,ij->i", moved, moved)
+        d2 = squares[:, None] + squares - 2.0 * moved @ moved.T
+        np.fill_diagonal(d2, 0.0)
         return np.asarray(np.sqrt(np.maximum(d2, 0.0)) / self.scale)
 
 
 def partition(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Partition:
-    """Return at most ``n_blocks`` non-empty clusters; fewer only where there are fewer distinct places, with a warning."""
+    """Return ``n_blocks`` non-empty clusters, or fewer, with a warning, where there are fewer distinct places."""
     n = count_objects(objects)
     embedding = None if is_vectors(objects) else landmark_embedding(objects, n_blocks, evaluator, seed)
     if n_blocks == 1:
         places = objects[:1] if embedding is None else embedding(evaluator, take(objects, np.arange(1)))
         centre = np.asarray(_dense(places), dtype=np.float64)
-        scale = _scale_of(centre)
+        scale = scale_of(centre)
         return Partition(np.arange(n), np.array([0, n]), centre * scale, scale, embedding)
     places = objects if embedding is None else embedding(evaluator, objects)
-    scale = _scale_of(places)
+    scale = scale_of(places)
     rng = stream(seed, 0, 0)
     size = min(n, max(SAMPLE, PER_CENTRE * n_blocks))
     sample = np.sort(rng.choice(n, size, replace=False)) if size < n else np.arange(n)
     means = KMeans(n_blocks, init="k-means++", n_init=1, max_iter=100, random_state=int(rng.integers(2**31)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres: said below
-        means.fit(_scaled(places[sample], scale))
-    centres = np.asarray(means.cluster_centers_, dtype=np.float64)
-    labels = nearest(_scaled(places, scale), centres)
-    sizes = np.bincount(labels, minlength=n_blocks)
+        means.fit(scaled(places[sample], scale))
+    centres = _distinct(np.asarray(means.cluster_centers_, dtype=np.float64), places.dtype)
+    labels = nearest(scaled(places, scale), centres)
+    sizes = np.bincount(labels, minlength=len(centres))
     used = np.flatnonzero(sizes)
     if len(used) < n_blocks:
         warnings.warn(
@@ -120,7 +124,7 @@ def partition(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> P
 
 
 def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Embedding:
-    """Signed Nyström features from uniform landmarks: enough to tell ``n_blocks`` clusters apart, O(n m) similarities."""
+    """Signed Nyström features from uniform landmarks, enough to tell ``n_blocks`` clusters apart: n m similarities."""
     n = count_objects(objects)
     size = min(n, max(64, 4 * n_blocks))
     chosen = np.sort(stream(seed, 0, 1).choice(n, size, replace=False))
@@ -137,12 +141,28 @@ def nearest(places: Any, centres: Array) -> Indices:
     """The index of the nearest centre for each row: argmin |c|² - 2 <x, c>, in strips."""
     middle = centres.mean(0)
     moved = centres - middle  # fewer digits are lost around the centres' own mean
-    weights = (-2.0 * moved.T).astype(places.dtype if places.dtype == np.float32 else np.float64)
-    offset = np.einsum("ij,ij->i", moved, moved) + 2.0 * moved @ middle
+    kind = places.dtype if places.dtype == np.float32 else np.dtype(np.float64)
+    weights = (-2.0 * moved.T).astype(kind)
+    offset = np.einsum("ij,ij->i", moved, moved)
+    if is_sparse(places):  # rows stay sparse, so the mean goes to the other side
+        offset = offset + 2.0 * moved @ middle
+        middle = np.zeros(1)
     out = np.empty(places.shape[0], dtype=np.intp)
-    for rows in _strips(places.shape[0], len(centres)):
-        out[rows] = np.argmin(np.asarray(places[rows] @ weights) + offset.astype(weights.dtype), axis=1)
+    for rows in _strips(places.shape[0], max(centres.shape)):
+        near = places[rows] if is_sparse(places) else places[rows] - middle.astype(kind)
+        out[rows] = np.argmin(np.asarray(near @ weights) + offset.astype(kind), axis=1)
     return out
+
+
+def _distinct(centres: Array, dtype: np.dtype[Any]) -> Array:
+    """The centres without those that only rounding sets apart from an earlier one."""
+    moved = centres - centres.mean(0)
+    rounding = 16.0 * float(np.finfo(dtype).eps) * float(np.abs(centres).max()) * math.sqrt(centres.shape[1])
+    along = np.sort(moved @ np.linspace(0.5, 1.0, moved.shape[1]) / math.sqrt(moved.shape[1]))
+    if np.diff(along).min() > rounding:  # as nearly always: no c x c distances needed
+        return centres
+    apart = [np.linalg.norm(moved[:j] - moved[j], axis=1).min() > rounding for j in range(1, len(moved))]
+    return centres[np.flatnonzero([True, *apart])]
 
 
 def _strips(n: int, width: int) -> Iterator[slice]:
@@ -151,18 +171,20 @@ def _strips(n: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n))
 
 
-def _scale_of(places: Any) -> float:
+def scale_of(places: Any) -> float:
     """A power of two that brings extreme coordinates near 1; 1 for ordinary ones, which stay untouched."""
-    values = places.data if sp.issparse(places) else places
+    values = places.data if is_sparse(places) else places
     size = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if size == 0.0 or (1e-60 < size < 1e60 and (places.dtype != np.float32 or 1e-12 < size < 1e12)):
         return 1.0
-    return math.ldexp(1.0, -math.frexp(size)[1])
+    largest = 120 if places.dtype == np.float32 else 1000  # a power that the type itself can hold
+    return math.ldexp(1.0, min(-math.frexp(size)[1], largest))
 
 
-def _scaled(places: Any, scale: float) -> Any:
+def scaled(places: Any, scale: float) -> Any:
+    """The coordinates times ``scale``, in their own type."""
     return places if scale == 1.0 else places * places.dtype.type(scale)
 
 
 def _dense(places: Any) -> Array:
-    return np.asarray(places.toarray() if sp.issparse(places) else places)
+    return np.asarray(places.toarray() if is_sparse(places) else places)

@@ -15,9 +15,9 @@ import scipy.linalg
 from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
-from krein.blocksparse import BlockSparse
+from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
 from krein.errors import InputError
-from krein.factorization import EPS, Factorization
+from krein.factorization import Factorization
 
 __all__ = ["Certificate", "GershgorinBound", "LanczosResult", "certify", "gershgorin", "lanczos"]
 
@@ -28,7 +28,7 @@ STRIP = 2**24  # numbers of a strip of rows
 
 @dataclass(frozen=True, eq=False)
 class LanczosResult:
-    """What Lanczos found. An eigenvalue lies within ``residual`` of ``smallest``; a smaller one may have been missed."""
+    """What Lanczos found: an eigenvalue lies within ``residual`` of ``smallest``; a smaller one may be missed."""
 
     smallest: float
     largest: float
@@ -60,13 +60,21 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
     previous, beta = np.zeros(n), 0.0
     alphas, betas = np.empty(steps), np.empty(steps)
     for j in tqdm(range(steps), desc="lanczos", disable=not verbose, leave=False):
-        image = np.asarray(operator @ vector, dtype=np.float64) - beta * previous
+        image = np.array(operator @ vector, dtype=np.float64)
+        if image.shape != (n,):
+            raise InputError(f"The operator times a vector of shape {(n,)} must have that shape; got {image.shape}.")
+        mirrored, before = float(previous @ image), beta  # the same number if the operator is symmetric
+        image -= beta * previous
         alphas[j] = vector @ image
         image -= alphas[j] * vector
-        beta = betas[j] = float(np.linalg.norm(image))
+        beta = betas[j] = float(scipy.linalg.norm(image, check_finite=False))
         if not math.isfinite(beta):
             raise InputError("The operator gave NaN or infinite values; Lanczos needs finite products.")
         size = max(np.abs(alphas[: j + 1]).max(), betas[: j + 1].max())
+        if abs(mirrored - before) > 1e-3 * size:
+            raise InputError(
+                f"lanczos needs a symmetric operator; uᵀAv is {mirrored:.4g}, vᵀAu is {before:.4g}. Pass (A + Aᵀ) / 2."
+            )
         if beta <= 10 * EPS * size:  # an invariant subspace: nothing more to see from this start
             betas[j], steps = 0.0, j + 1
             break
@@ -77,18 +85,18 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
 def _ritz(alphas: Array, betas: Array) -> LanczosResult:
     """Ritz values of T = tridiag(betas, alphas, betas), the spurious ones removed, with residuals of both ends."""
     values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1])
-    residuals = betas[-1] * np.abs(vectors[-1])  # |A x - theta x| of each Ritz pair
+    floor = len(values) * EPS * np.abs(values).max()  # what rounding leaves of a residual
+    residuals = betas[-1] * np.abs(vectors[-1]) + floor  # |A x - theta x| of each Ritz pair
     genuine = np.ones(len(values), dtype=bool)
     if len(values) > 2:
         deflated = scipy.linalg.eigvalsh_tridiagonal(alphas[1:], betas[1:-1])
-        tolerance = len(values) * EPS * np.abs(values).max()
         simple = np.ones(len(values), dtype=bool)
-        close = np.diff(values) <= tolerance
+        close = np.diff(values) <= floor
         simple[1:] &= ~close
         simple[:-1] &= ~close
         spot = np.clip(np.searchsorted(deflated, values), 1, len(deflated) - 1)
         gap = np.minimum(np.abs(deflated[spot] - values), np.abs(deflated[spot - 1] - values))
-        genuine = ~(simple & (gap <= tolerance))
+        genuine = ~(simple & (gap <= floor))
         genuine[[0, -1]] |= not genuine.any()
     found = np.flatnonzero(genuine)
     low, high = found[0], found[-1]
@@ -107,8 +115,8 @@ def _check_operator(operator: Any) -> int:
     shape = getattr(operator, "shape", None)
     if shape is None or not hasattr(operator, "__matmul__"):
         raise InputError(
-            f"lanczos needs something with a shape that multiplies by @ (an array, a sparse matrix, a LinearOperator, a "
-            f"Factorization); got {type(operator).__name__}."
+            "lanczos needs something with a shape that multiplies by @ (an array, a sparse matrix, a LinearOperator, "
+            f"a Factorization); got {type(operator).__name__}."
         )
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
         raise InputError(f"lanczos needs a square operator with at least one row; got shape {tuple(shape)}.")
@@ -117,14 +125,15 @@ def _check_operator(operator: Any) -> int:
 
 @dataclass(frozen=True)
 class GershgorinBound:
-    """No eigenvalue is below ``lower``. ``sampled`` is the lowest disc among the rows that were looked at."""
+    """No eigenvalue is below ``lower``. ``sampled`` is the lowest disc among the rows that were looked at.
+
+    With 95 % confidence at most ``uncovered`` of all rows have a disc below ``sampled``; 0 if all were seen.
+    """
 
     lower: float
     sampled: float
     n_rows: int
-    uncovered: (
-        float  # with 95 % confidence at most this share of all rows has a disc below ``sampled``; 0 if all were seen
-    )
+    uncovered: float
 
 
 def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None) -> GershgorinBound:
@@ -134,8 +143,17 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
     looked at, and ``lower`` comes from |K_ij| <= (|U| |M| |U|ᵀ)_ij instead, which costs one product and holds for all.
     ``matrix`` is a Factorization, or anything with `shape` and `rows(indices)` (then all rows must be streamed).
     """
+    if not (hasattr(matrix, "shape") and hasattr(matrix, "rows")):
+        raise InputError(f"gershgorin needs a matrix with shape and rows(indices); got {type(matrix).__name__}.")
+    if n_rows is not None and not (isinstance(n_rows, int | np.integer) and n_rows >= 1):
+        raise InputError(f"n_rows must be a positive integer or None for as many as are affordable; got {n_rows!r}.")
     n = matrix.shape[0]
     sampled = (n > STREAMED_ROWS) if n_rows is None else n_rows < n
+    if sampled and not isinstance(matrix, Factorization):
+        raise InputError(
+            f"A sampled Gershgorin bound ({n_rows or SAMPLED_ROWS} of {n} rows) needs a Factorization; got "
+            f"{type(matrix).__name__}. Pass n_rows={n} to look at every row."
+        )
     count = min(n, SAMPLED_ROWS if n_rows is None else n_rows) if sampled else n
     rows = np.sort(stream(seed_from(random_state), 0).choice(n, count, replace=False)) if sampled else np.arange(n)
     lowest = math.inf
@@ -147,8 +165,6 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
         lowest = min(lowest, float((centre + np.abs(centre) - np.abs(strip).sum(1)).min()))
     if not sampled:
         return GershgorinBound(lowest, lowest, count, 0.0)
-    if not isinstance(matrix, Factorization):
-        raise InputError("A sampled Gershgorin bound needs a Factorization; for another matrix leave n_rows at None.")
     return GershgorinBound(_absolute_bound(matrix), lowest, count, min(1.0, math.log(1 / 0.05) / count))
 
 
@@ -177,7 +193,7 @@ class Certificate:
     psd: bool
     margin: float
     tolerance: float
-    rigorous: bool  # False where a block-sparse core left only a Ritz value minus its residual to go by
+    rigorous: bool  # False where a large block-sparse core left only a Ritz value minus its residual to go by
 
     def __bool__(self) -> bool:
         return self.psd
@@ -187,7 +203,8 @@ def certify(f: Factorization) -> Certificate:
     """Decide whether ``f`` is psd up to rounding.
 
     U is orthonormal, so f is psd exactly when M + shift I is and, if r < n, shift >= 0. The proof is a Cholesky
-    factorization of M + (shift + eps) I with eps = 10 r u (|M| + |shift|): it exists or it does not. r³/3.
+    factorization of M + (shift + eps) I with eps = 10 r u (|M| + |shift|): it exists or it does not. O(r³), for the
+    margin too; large block-sparse cores are decided by block Gershgorin or a Rayleigh quotient where those can.
     """
     if not isinstance(f, Factorization):
         raise InputError(f"certify needs a Factorization; got {type(f).__name__}. Use lanczos for other operators.")
@@ -201,6 +218,8 @@ def certify(f: Factorization) -> Certificate:
         if ends.smallest < -tolerance:  # a Rayleigh quotient below zero is proof enough
             return Certificate(False, ends.smallest, tolerance, rigorous=True)
         low = ends.smallest - ends.residual
+        if f.rank <= DENSE_LIMIT:
+            return Certificate(bool(outside and _has_cholesky(f, tolerance)), low, tolerance, rigorous=True)
         return Certificate(bool(outside and low >= -tolerance), low, tolerance, rigorous=False)
     if isinstance(f.core, BlockSparse):
         return Certificate(bool(outside and ends.smallest >= -tolerance), ends.smallest, tolerance, rigorous=True)
@@ -209,8 +228,10 @@ def certify(f: Factorization) -> Certificate:
 
 def _has_cholesky(f: Factorization, tolerance: float) -> bool:
     move = f.shift + (tolerance or np.finfo(float).tiny)  # a zero core has a zero tolerance, and is psd
+    core = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core
     try:
-        scipy.linalg.cholesky(f.core + move * np.eye(f.rank), check_finite=False)
+        if core.size:
+            scipy.linalg.cholesky(core + move * np.eye(f.rank), check_finite=False)
     except scipy.linalg.LinAlgError:
         return False
     return True

@@ -1,0 +1,108 @@
+"""Growth in n: seconds to build, bytes held, peak memory and kernel entries, 10 blocks of rank 32.
+
+Each size runs in a process of its own, so that the peak is its own. The peer is scikit-learn's rbf_kernel, asked for as
+many entries, in strips, in the same process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
+from provenance import Table
+from sklearn.metrics.pairwise import rbf_kernel
+from tqdm import tqdm
+
+COLUMNS = (
+    "n", "dtype", "build_seconds", "kernel_seconds", "ratio", "held_bytes", "formula_bytes", "peak_bytes",
+    "peak_over_held", "entries", "formula_entries", "partition_seconds", "sketches_seconds", "bases_seconds",
+    "links_seconds", "assemble_seconds",
+)  # fmt: skip
+SIZES = (10_000, 30_000, 100_000, 250_000, 500_000)
+BLOCKS, RANK, FEATURES = 10, 32, 10
+
+
+def run(out: Path, command: str, quick: bool, force: bool) -> None:
+    table = Table(out / "scaling.csv", COLUMNS, command, force)
+    todo = [(n, t) for t in ("float32", "float64") for n in (SIZES[:2] if quick else SIZES)]
+    for n, dtype in tqdm(todo, desc="scaling"):
+        if not table.has(n=n, dtype=dtype):
+            table.add([in_fresh_process(measure, n, dtype)])
+    (out / "scaling.md").write_text(summarise(table), encoding="utf-8")
+
+
+def summarise(table: Table) -> str:
+    lines = [
+        f"# Growth in n: {BLOCKS} blocks of rank {RANK}, {FEATURES} features, RBF",
+        "",
+        "| bases | n | build / plain kernel | held / formula | peak / held | entries / formula |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for r in table.rows:
+        held = float(r["held_bytes"]) / float(r["formula_bytes"])
+        entries = float(r["entries"]) / float(r["formula_entries"])
+        lines.append(
+            f"| {r['dtype']} | {r['n']} | {float(r['ratio']):.2f} | {held:.3f} "
+            f"| {float(r['peak_over_held']):.2f} | {entries:.4f} |"
+        )
+    lines += ["", "| bases | quantity | exponent of n, fitted | of the last step |", "| --- | --- | ---: | ---: |"]
+    for dtype in ("float32", "float64"):
+        mine = [r for r in table.rows if r["dtype"] == dtype]
+        x = np.log([float(r["n"]) for r in mine])
+        for name in ("build_seconds", "bases_seconds", "kernel_seconds", "held_bytes", "peak_bytes"):
+            y = np.log([float(r[name]) for r in mine])
+            last = (y[-1] - y[-2]) / (x[-1] - x[-2])
+            lines.append(f"| {dtype} | {name} | {np.polyfit(x, y, 1)[0]:.2f} | {last:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def measure(n: int, dtype: str) -> dict[str, Any]:
+    """One row. The build runs twice: first for memory, then under the profiler; the better time counts."""
+    import krein
+    from krein.datasets import mixture
+
+    X = mixture(n, FEATURES, 20, dtype=dtype, random_state=0).X
+    krein.approximate(
+        X[:500], krein.RBF(gamma=0.1), n_blocks=2, rank=8, coupling="pairwise", random_state=0
+    )  # load all code
+    before = resident_bytes()
+
+    def build() -> krein.Approximation:
+        return krein.approximate(
+            X,
+            krein.RBF(gamma=0.1),
+            n_blocks=BLOCKS,
+            rank=RANK,
+            coupling="pairwise",
+            landmarks="uniform",
+            random_state=0,
+        )
+
+    first, a = seconds(build)
+    peak = peak_bytes() - before
+    F = a.factorization
+    landmarks = [min(2 * RANK, len(B)) for B in F.bases]
+    entries = sum(len(B) * m for B, m in zip(F.bases, landmarks, strict=True))
+    entries += BLOCKS * (BLOCKS - 1) // 2 * (3 * RANK) ** 2
+    held, evaluated, width = F.nbytes, a.n_evaluations, np.dtype(dtype).itemsize
+    del a, F
+    second, a, stages, _ = profiled(build, "approximate")
+    del a
+
+    def plain() -> None:
+        """As many entries by scikit-learn: all rows against as many landmarks, in strips of 2^22 entries."""
+        count = -(-evaluated // n)
+        Z, step = X[:count], max(1, 2**22 // count)
+        for start in range(0, n, step):
+            rbf_kernel(X[start : start + step], Z, gamma=0.1)
+
+    kernel_seconds, _ = seconds(plain, repeat=2)
+    best = min(first, second)
+    named = ("partition", "sketches", "bases", "links", "assemble")
+    return {
+        "n": n, "dtype": dtype, "build_seconds": best, "kernel_seconds": kernel_seconds, "ratio": best / kernel_seconds,
+        "held_bytes": held, "formula_bytes": width * n * RANK + 8 * (BLOCKS * RANK) ** 2, "peak_bytes": peak,
+        "peak_over_held": peak / held, "entries": evaluated, "formula_entries": entries,
+    } | {f"{s}_seconds": stages.get(s, 0.0) for s in named}  # fmt: skip

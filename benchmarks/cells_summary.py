@@ -1,0 +1,110 @@
+"""The table of the 24 cells for people: cells.csv in, Markdown out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from provenance import Table, read_csv
+
+FACTOR = 1.5  # a mean error within this factor of the published code's counts as reproduced
+ROUNDING = {
+    "float32": None,
+    "float16": 0.0006,
+    "int8": 0.006,
+}  # what each storage type may add to the error, in squares
+# Established by running these cells with the published cut-off alone (1e-6, nothing tamed), five seeds.
+CAUSES: dict[tuple[str, str], str] = {
+    (
+        "spambase",
+        "rbf",
+    ): "The code's mean is one seed's: 0.0015, beside 0.0004 and 0.0005; its cut-off gives the same here.",
+    (
+        "spambase",
+        "poly",
+    ): "Half of it is the larger cut-off of weakly determined links: with the code's, 0.007 to 0.014.",
+    ("artificial1", "rbf"): "Both are rounding: what is left of the spectrum is below 1e-10 of its largest eigenvalue.",
+    ("artificial1", "elm"): "Two of five seeds sample a cluster's sparse arc too thinly. With the code's cut-off they "
+    "would explode (errors of 20 and 58); tamed they still stand out. The other three are at or below the code's mean.",
+    (
+        "cpusmall",
+        "poly",
+    ): "The code's three seeds are 0.082, 0.044 and 0.0014; its cut-off gives the same figures here. "
+    "A matter of which rows are sampled.",
+    (
+        "gesture",
+        "rbf",
+    ): "Weakly determined links: with the code's cut-off they explode here too (errors of 0.17 to 6.8).",
+}
+
+
+def summarise(table: Table, reference: Path, quick: bool) -> str:
+    code = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "pairwise_errors.csv")}
+    paper = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "paper_errors.csv")}
+    cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in table.rows))
+    seeds = len({r["seed"] for r in table.rows})
+    lines = [
+        "# The paper's 24 cells, pairwise coupling",
+        "",
+        f"Relative Frobenius errors, exact, mean of {seeds} seed(s) with the worst one; beside them the authors' "
+        "published code (`benchmarks/reference/pairwise_errors.csv`) and the paper's own table. M2 adds |λmin| (x1) "
+        "or, as the paper's experiments did, 2|λmin| (x2). Memory is that of the factorization in float64, in % of "
+        "K's.",
+        "",
+        *(
+            ["**A quick run: the first 2000 rows of one data set, so nothing here compares with the references.**", ""]
+            * quick
+        ),
+        "| data | kernel | M1 mean (worst) | code M1 | ratio | paper M1 | λmin (code) | negative (code) | M2 x1 (code) "
+        "| M2 x2 (code) | paper M2 | memory % |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- | --- | --- | --- | ---: | ---: |",
+    ]
+    ratios, worst = {}, {}
+    for cell in cells:
+        mine = [r for r in table.rows if (r["dataset"], r["kernel"]) == cell and r["dtype"] == "float64"]
+        m = {c: np.array([float(r[c]) for r in mine]) for c in table.columns if c not in ("dataset", "kernel", "dtype")}
+        ref, told = code[cell], paper[cell]
+        ratios[cell] = m["m1_error"].mean() / float(ref["m1_error"])
+        worst[cell] = m["m1_error"].max() / float(ref["m1_error"])
+        code_low, code_negative = float(ref["smallest_eigenvalue"]), float(ref["n_negative"])
+        lines.append(
+            f"| {cell[0]} | {cell[1]} | {m['m1_error'].mean():.3g} ({m['m1_error'].max():.3g}) "
+            f"| {float(ref['m1_error']):.3g} "
+            f"| {ratios[cell]:.2f} | {told['m1']} | {m['smallest_eigenvalue'].mean():.3g} "
+            f"({code_low:.3g}) | {m['n_negative'].mean():.0f} ({code_negative:.0f}) "
+            f"| {m['m2_error_once'].mean():.3g} ({float(ref['m2_error_once']):.3g}) | {m['m2_error_twice'].mean():.3g} "
+            f"({float(ref['m2_error_twice']):.3g}) | {told['m2']} | {m['memory_percent'].mean():.2f} |"
+        )
+    values = np.array(list(ratios.values()))
+    outside = {c: q for c, q in ratios.items() if not 1 / FACTOR <= q <= FACTOR}
+    lines += [
+        "",
+        f"- Mean M1 at most {FACTOR} times the code's: {(values <= FACTOR).sum()} of {len(cells)} cells; within that "
+        f"factor on both sides: {len(cells) - len(outside)}. Geometric mean of the ratios: "
+        f"{np.exp(np.log(values).mean()):.2f}.",
+        f"- Worst single seed: {max(worst.values()):.2f} times the code's mean, "
+        f"{' '.join(max(worst, key=worst.__getitem__))}.",
+    ]
+    for c, q in outside.items():
+        lines.append(f"- Outside: {c[0]} {c[1]}, ratio {q:.3g}. {CAUSES.get(c, 'Cause not established.')}")
+    return "\n".join([*lines, *storage_lines(table, cells)]) + "\n"
+
+
+def storage_lines(table: Table, cells: list[tuple[str, str]]) -> list[str]:
+    """What fewer bytes cost: the largest sqrt(error² - error64²) of each storage type, seed 0."""
+    lines = [
+        "",
+        "| bases stored as | worst added error | allowed | cell | memory against float64 |",
+        "| --- | ---: | ---: | --- | ---: |",
+    ]
+    first = {(r["dataset"], r["kernel"], r["dtype"]): r for r in table.rows if r["seed"] == "0"}
+    for dtype, allowed in ROUNDING.items():
+        added, memory = {}, []
+        for c in cells:
+            full, small = first[(*c, "float64")], first[(*c, dtype)]
+            excess = float(small["m1_error"]) ** 2 - float(full["m1_error"]) ** 2
+            added[c] = np.sqrt(max(0.0, excess))
+            memory.append(float(small["memory_percent"]) / float(full["memory_percent"]))
+        top = max(added, key=added.__getitem__)
+        lines.append(f"| {dtype} | {added[top]:.2g} | {allowed or ''} | {' '.join(top)} | {np.mean(memory):.2f} |")
+    return lines

@@ -1,0 +1,64 @@
+"""Seconds, stages and bytes: what the benchmarks measure with."""
+
+from __future__ import annotations
+
+import cProfile
+import multiprocessing
+import os
+import pstats
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def seconds(action: Callable[[], T], repeat: int = 1) -> tuple[float, T]:
+    """The best time of ``repeat`` runs, and the last result."""
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        result = action()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def in_fresh_process(task: Callable[..., T], *arguments: Any) -> T:
+    """Run ``task`` (a module's own function) in a process of its own: nothing earlier is in its peak memory."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(task, *arguments).result()
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that are in memory now (Linux; elsewhere the peak so far)."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most this process ever had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def profiled(action: Callable[[], T], entry: str, top: int = 12) -> tuple[float, T, dict[str, float], list[str]]:
+    """Return (seconds, result, seconds of each function that ``entry`` calls, the functions that took most time).
+
+    Only the calling thread is seen: time spent waiting for workers belongs to the stage that waits.
+    """
+    profile = cProfile.Profile()
+    start = time.perf_counter()
+    result = profile.runcall(action)
+    taken = time.perf_counter() - start
+    table = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    stages: dict[str, float] = {}
+    for (_, _, name), (_, _, _, _, callers) in table.items():
+        for (_, _, caller), (_, _, _, cumulative) in callers.items():
+            if caller == entry and cumulative > 0.005 * taken:
+                stages[name.strip("_<>")] = stages.get(name.strip("_<>"), 0.0) + cumulative
+    own = sorted(table.items(), key=lambda item: -item[1][2])[:top]
+    heaviest = [f"{v[2]:.2f} s own, {v[3]:.2f} s in all, {v[1]} calls: {Path(k[0]).name}:{k[2]}" for k, v in own]
+    return taken, result, stages, heaviest

@@ -1,0 +1,40 @@
+"""Run the benchmarks and write results/: python benchmarks/run.py [cells|lanczos|blocksparse|scaling|all] [--quick].
+
+Finished cells are skipped unless --force. BLAS gets --threads threads (1), set before numpy is loaded, and every
+table's JSON says so. --quick runs small versions into build/bench-quick, which show that everything works, no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = ("cells", "lanczos", "blocksparse", "scaling")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", nargs="?", default="all", choices=(*BENCHMARKS, "all"))
+    parser.add_argument("--quick", action="store_true", help="small versions, a couple of minutes in all")
+    parser.add_argument("--force", action="store_true", help="do finished cells again")
+    parser.add_argument("--threads", type=int, default=1, help="BLAS threads")
+    parser.add_argument(
+        "--out", type=Path, help="where tables go; by default results/, or build/bench-quick with --quick"
+    )
+    arguments = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(arguments.threads)
+    out = arguments.out or HERE.parent / ("build/bench-quick" if arguments.quick else "results")
+    sys.path.insert(0, str(HERE))
+    for name in BENCHMARKS if arguments.benchmark == "all" else (arguments.benchmark,):
+        flags = f"{' --quick' if arguments.quick else ''} --threads {arguments.threads}"
+        module = importlib.import_module(f"bench_{name}")
+        module.run(out, f"benchmarks/run.py {name}{flags}", quick=arguments.quick, force=arguments.force)
+
+
+if __name__ == "__main__":
+    main()

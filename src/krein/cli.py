@@ -1,0 +1,92 @@
+"""The command line: words in, one public function called, one value printed.
+
+A mistake of the user's (any ValueError, or a file that cannot be written) is one sentence and exit code 2.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+import krein
+from krein.display import check_matplotlib
+from krein.experiments import demo as demonstration
+
+__all__ = ["main"]
+
+
+class Mistake(click.ClickException):
+    """Said in one line on stderr, without a traceback."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """A group whose commands may raise ValueError and OSError for what a user can put right."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            raise Mistake(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(krein.__version__, prog_name="krein")
+def main() -> None:
+    r"""Kernel methods for any symmetric similarity, on data too large for an n x n matrix.
+
+    \b
+    Start here:
+      krein demo              what it does, on small data, in under a minute
+      krein demo --help       its options
+    """
+
+
+@main.command()
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("krein-demo"),
+    show_default="./krein-demo",
+    help="Folder for the pictures; made if it does not exist.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random.")
+@click.option("--quick", is_flag=True, help="Fewer rows: a few seconds.")
+def demo(output: Path, seed: int, quick: bool) -> None:
+    r"""Approximate four kernels on two data sets, print one table, save two pictures.
+
+    The data are scikit-learn's handwritten digits and a generated mixture: no download. The same seed gives the same
+    table, but for the times.
+
+    \b
+    Examples:
+      krein demo
+      krein demo --quick --output /tmp/demo
+      krein demo --seed 7
+    """
+    begin = time.perf_counter()
+    check_matplotlib()  # now, rather than after all the work
+    output.mkdir(parents=True, exist_ok=True)
+    click.echo("Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small")
+    click.echo("factorization instead. Here it does so for four kernels on two data sets, with a fixed rank.\n")
+    with tqdm(total=9, disable=None, leave=False, unit="step") as bar:  # None: only on a terminal; on stderr
+
+        def step(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+
+        found = demonstration.run(seed, quick, step)
+        step("pictures")
+        saved = demonstration.pictures(found, output)
+    click.echo(demonstration.table(found))
+    for note in found.notes:
+        click.echo(f"\nNote: {note}")
+    click.echo("\nPictures:")
+    for path, what in saved.items():
+        click.echo(f"  {path}\n      {what}")
+    click.echo(f"\nDone in {time.perf_counter() - begin:.0f} s, most of it for checking the errors and drawing.")

@@ -1,0 +1,197 @@
+"""What the tests draw from: factorizations with a naive dense twin, and a named catalogue of hard cases.
+
+The twin is written apart from the source: U as an n x r array, filled row by row, and numpy from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from krein import Factorization
+from krein.blocksparse import BlockSparse
+
+EPS = np.finfo(float).eps
+
+# -- the dense twin ----------------------------------------------------------------------------------------------------
+
+
+def dense_basis(f: Factorization) -> np.ndarray:
+    """U, n x r, in the caller's row order."""
+    U = np.zeros((len(f.order), f.core.shape[0]))
+    position, column = 0, 0
+    for i, stored in enumerate(f.bases):
+        block = np.asarray(stored, dtype=float)
+        if f.maps is not None:
+            block = block @ f.maps[i]
+        for row in block:
+            U[f.order[position], column : column + block.shape[1]] = row
+            position += 1
+        column += block.shape[1]
+    return U
+
+
+def dense_core(core: np.ndarray | BlockSparse) -> np.ndarray:
+    if not isinstance(core, BlockSparse):
+        return np.asarray(core)
+    stops = np.cumsum(core.ranks)
+    M = np.zeros((int(stops[-1]) if len(stops) else 0,) * 2)
+    for group in core.groups:
+        for i, j, block in zip(group.left, group.right, group.values, strict=True):
+            for a in range(block.shape[0]):
+                for b in range(block.shape[1]):
+                    p, q = stops[i] - core.ranks[i] + a, stops[j] - core.ranks[j] + b
+                    M[p, q] = M[q, p] = block[a, b]
+    return M
+
+
+def dense_twin(f: Factorization) -> np.ndarray:
+    """The n x n matrix, symmetric to the last bit."""
+    U = dense_basis(f)
+    K = U @ dense_core(f.core) @ U.T + f.shift * np.eye(len(U))
+    return K / 2 + K.T / 2
+
+
+def norm_of(K: np.ndarray) -> float:
+    """The Frobenius norm, safe at 1e-200 and 1e200."""
+    peak = float(np.abs(K).max(initial=0.0))
+    return peak * float(np.sqrt(((K / peak) ** 2).sum())) if peak else 0.0
+
+
+def assert_close(found: object, wanted: np.ndarray, norm: float, factor: float = 1e3) -> None:
+    """Equal up to ``factor`` machine epsilons of ``norm``, and of the same shape."""
+    found = np.asarray(found)
+    assert found.shape == np.shape(wanted)
+    assert np.isfinite(found).all()
+    assert np.abs(found - wanted).max(initial=0.0) <= factor * EPS * norm
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def orthonormal(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    return np.linalg.qr(rng.standard_normal((n, k)))[0][:, :k] if k else np.zeros((n, 0))
+
+
+def random_core(rng: np.random.Generator, r: int, kind: str = "indefinite") -> np.ndarray:
+    """A symmetric core of norm about 1; "low" is its rank, "graded" falls from 1 to 1e-12."""
+    V = orthonormal(rng, r, r)
+    values = {
+        "indefinite": rng.standard_normal(r),
+        "psd": rng.uniform(0.1, 1.0, r),
+        "negative": -rng.uniform(0.1, 1.0, r),
+        "zero": np.zeros(r),
+        "identity": np.ones(r),
+        "low": np.where(np.arange(r) < max(1, r // 3), rng.standard_normal(r), 0.0),
+        "graded": np.logspace(0, -12, r) * rng.choice([-1, 1], r) if r else np.zeros(0),
+    }[kind]
+    M = (V * values) @ V.T
+    return (M + M.T) / 2
+
+
+CORE_KINDS = ("indefinite", "psd", "negative", "zero", "identity", "low", "graded")
+
+
+def sparse_core(rng: np.random.Generator, ranks: Sequence[int], keep: float, dominant: float = 0.0) -> BlockSparse:
+    """A BlockSparse with about ``keep`` of its blocks, on the diagonal and off it, plus ``dominant`` I."""
+    blocks = {}
+    for i in range(len(ranks)):
+        for j in range(i, len(ranks)):
+            if rng.random() < keep or (i == j and dominant):
+                block = rng.standard_normal((ranks[i], ranks[j])) / np.sqrt(max(1, sum(ranks)))
+                blocks[i, j] = (block + block.T) / 2 + dominant * np.eye(ranks[i]) if i == j else block
+    return BlockSparse.from_blocks(ranks, blocks)
+
+
+def diagonal_core(rng: np.random.Generator, ranks: Sequence[int], kind: str = "indefinite") -> BlockSparse:
+    return BlockSparse.from_blocks(ranks, {(i, i): random_core(rng, k, kind) for i, k in enumerate(ranks)})
+
+
+def make(
+    rng: np.random.Generator,
+    sizes: Sequence[int],
+    ranks: Sequence[int],
+    core: np.ndarray | BlockSparse | str = "indefinite",
+    shift: float = 0.0,
+    scale: float = 1.0,
+) -> Factorization:
+    """A factorization with random bases and a shuffled order; n_i rows and k_i <= n_i columns each."""
+    if isinstance(core, str):
+        core = scale * random_core(rng, sum(ranks), core)
+    bases = tuple(orthonormal(rng, n, k) for n, k in zip(sizes, ranks, strict=True))
+    return Factorization(bases, core, rng.permutation(sum(sizes)), shift)
+
+
+@st.composite
+def factorizations(
+    draw: st.DrawFn,
+    dtypes: Sequence[str] = ("float64", "float32", "float16", "int8"),
+    cores: Sequence[str] = CORE_KINDS,
+    sparse: bool = True,
+) -> Factorization:
+    """Any factorization: unequal and zero ranks, one block or several, r = n or less, any shift, scale and storage."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5), label="sizes")
+    full = draw(st.booleans(), label="r = n")
+    ranks = sizes if full else [draw(st.integers(0, n), label="rank") for n in sizes]
+    scale = 10.0 ** draw(st.integers(-8, 8), label="scale")
+    shift = scale * draw(st.sampled_from([0.0, 0.5, -0.5, 3.0, 1e-6, -1e-6]), label="shift")
+    form = draw(st.sampled_from(("dense", "sparse", "diagonal") if sparse else ("dense",)), label="form")
+    core: np.ndarray | BlockSparse = scale * random_core(rng, sum(ranks), draw(st.sampled_from(cores), label="core"))
+    if form == "sparse":
+        core = sparse_core(rng, ranks, 0.6).map_blocks(lambda i, j, b: scale * b, ranks)
+    elif form == "diagonal":
+        core = diagonal_core(rng, ranks).map_blocks(lambda i, j, b: scale * b, ranks)
+    return make(rng, sizes, ranks, core, shift).astype(draw(st.sampled_from(dtypes), label="dtype"))
+
+
+# -- the catalogue -----------------------------------------------------------------------------------------------------
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(20)
+
+
+HARD_FACTORIZATIONS: dict[str, Callable[[], Factorization]] = {
+    "one row": lambda: make(_rng(), [1], [1]),
+    "one cluster": lambda: make(_rng(), [12], [4]),
+    "a cluster of one row": lambda: make(_rng(), [1, 9, 1], [1, 3, 1]),
+    "rank 0": lambda: make(_rng(), [4, 3], [0, 0], shift=2.0),
+    "a block of rank 0": lambda: make(_rng(), [5, 6, 4], [2, 0, 3], shift=-0.2),
+    "full rank": lambda: make(_rng(), [5, 7], [5, 7]),
+    "zero core": lambda: make(_rng(), [6, 6], [2, 3], "zero"),
+    "zero core, negative shift": lambda: make(_rng(), [6, 6], [2, 3], "zero", -1.0),
+    "negative definite": lambda: make(_rng(), [6, 6], [6, 6], "negative"),
+    "rank deficient core": lambda: make(_rng(), [9, 8], [6, 6], "low"),
+    "graded core": lambda: make(_rng(), [9, 8], [6, 6], "graded"),
+    "tiny": lambda: make(_rng(), [6, 7], [3, 4], scale=1e-200),
+    "huge": lambda: make(_rng(), [6, 7], [3, 4], scale=1e200),
+    "huge shift": lambda: make(_rng(), [6, 7], [3, 4], shift=1e8),
+    "duplicate rows": lambda: Factorization.from_links(
+        [np.repeat(_rng().standard_normal((3, 2)), 3, axis=0), np.ones((4, 3))],
+        random_core(_rng(), 5),
+        _rng().permutation(13),
+    ),
+    "wide Q": lambda: Factorization.from_links(
+        [_rng().standard_normal((2, 5)), np.ones((3, 1))], random_core(_rng(), 6)
+    ),
+    "block-diagonal core": lambda: make(_rng(), [6, 7, 3], [3, 0, 2], diagonal_core(_rng(), [3, 0, 2])),
+    "block-sparse core": lambda: make(_rng(), [6, 7, 3, 5], [3, 0, 2, 5], sparse_core(_rng(), [3, 0, 2, 5], 0.5), 0.1),
+    "empty block-sparse core": lambda: make(_rng(), [6, 7], [3, 2], BlockSparse.from_blocks([3, 2], {}), 0.3),
+    "int8": lambda: make(_rng(), [16, 17], [4, 5], shift=-0.1).astype("int8"),
+    "float16, full rank": lambda: make(_rng(), [6, 7], [6, 7]).astype("float16"),
+}
+
+HARD_DATA: dict[str, Callable[[], np.ndarray]] = {
+    "duplicates": lambda: np.repeat(_rng().standard_normal((8, 3)), 10, axis=0),
+    "all rows equal": lambda: np.ones((40, 3)),
+    "constant columns": lambda: np.column_stack([_rng().standard_normal((60, 2)), np.full(60, 5.0), np.zeros(60)]),
+    "one column": lambda: _rng().standard_normal((60, 1)),
+    "more columns than rows": lambda: _rng().standard_normal((20, 50)),
+    "an outlier": lambda: np.vstack([_rng().standard_normal((59, 2)), [[1e6, -1e6]]]),
+    "1e-200": lambda: 1e-200 * _rng().standard_normal((60, 3)),
+    "1e200": lambda: 1e200 * _rng().standard_normal((60, 3)),
+    "far clusters": lambda: np.vstack([c + _rng().standard_normal((20, 2)) for c in (0.0, 1e3, -1e5)]),
+}

@@ -1,0 +1,199 @@
+"""Whatever is wrong is refused with what was needed, what was seen and what to do; and nothing is half-done."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import krein
+from krein import InputError, KernelError
+
+X = np.random.default_rng(0).standard_normal((30, 3))
+RBF = krein.RBF(gamma=1.0)
+
+
+def with_value(value):
+    bad = X.copy()
+    bad[7, 1] = value
+    return bad
+
+
+DATA = {
+    "nan": (with_value(np.nan), RBF, r"NaN or infinity: 1 of .*\(7, 1\). Impute"),
+    "inf": (with_value(-np.inf), RBF, r"NaN or infinity: 1 of .*-inf"),
+    "nan float32": (with_value(np.nan).astype(np.float32), RBF, "NaN or infinity"),
+    "sparse nan": (sp.csr_matrix(with_value(np.nan)), RBF, "NaN or infinity"),
+    "empty": (np.empty((0, 3)), RBF, r"shape \(0, 3\)"),
+    "no columns": (np.empty((5, 0)), RBF, r"shape \(5, 0\)"),
+    "sparse empty": (sp.csr_matrix((0, 3)), RBF, r"shape \(0, 3\)"),
+    "empty list": ([], RBF, r"2-D"),
+    "1-D": (X[:, 0], RBF, r"2-D .* got shape \(30,\).*Reshape"),
+    "3-D": (X[:, :, None], RBF, r"2-D .* got shape \(30, 3, 1\)"),
+    "0-D": (np.array(3.0), RBF, "2-D array or a sequence"),
+    "one row": (X[:1], RBF, "at least 2 objects .* n_samples = 1"),
+    "one string": (["a"], lambda A, B: np.ones((len(A), len(B))), "at least 2 objects"),
+    "strings": (np.array([["a", "b"], ["c", "d"]]), RBF, "real numbers; got dtype <U1"),
+    "numbers as text": (np.array([["1", "2"], ["3", "4"]]), RBF, "real numbers; got dtype <U1"),
+    "objects": (np.array([["a", 1], [2, 3]], dtype=object), RBF, "real numbers; got dtype object"),
+    "dates": (np.array([["2020-01-01"], ["2021-01-01"]], dtype="datetime64[D]"), RBF, "real numbers; got dtype datetime"),
+    "complex": (X + 1j, RBF, "real numbers; got dtype complex128"),
+    "sparse complex": (sp.csr_matrix(X + 1j), RBF, "real numbers; got a sparse matrix of complex128"),
+    "ragged": ([[1.0, 2.0], [3.0]], RBF, "cannot be read as a 2-D array"),
+    "a word": ("hello", RBF, "2-D array or a sequence of objects; got str"),
+    "a number": (3, RBF, "got int"),
+    "None": (None, RBF, "got NoneType"),
+    "a dict": ({"a": 1}, RBF, "got dict"),
+    "a set": ({1, 2}, RBF, "got set"),
+    "masked": (np.ma.masked_array(X, mask=X > 2.0), RBF, "masks"),
+    "sparse for a kernel that takes none": (sp.csr_matrix(X), lambda A, B: A @ B.T, r"sparse matrices; pass X.toarray\(\)"),
+    "index out of range": (np.arange(9), krein.Precomputed(np.eye(5)), "indices 0 to 4; got values from 0 to 8"),
+    "indices that are none": (np.array([0.5, 1.0]), krein.Precomputed(np.eye(5)), "whole numbers"),
+    "vectors for a matrix": (X, krein.Precomputed(np.eye(30)), "indices into it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(DATA))
+def test_bad_data(name):
+    data, kernel, message = DATA[name]
+    with pytest.raises(InputError, match=message):
+        krein.approximate(data, kernel, n_blocks=1, rank=2, random_state=0)
+
+
+PARAMETERS = [
+    *[({"rank": value}, r"rank must be an integer of at least 1 or \"auto\"; got") for value in (0, -1, 1.5, True, "x")],
+    *[({"n_blocks": value}, "n_blocks must be an integer of at least 1") for value in (0, -2, 2.0, False, "many", None)],
+    ({"n_blocks": 31}, "at most the number of objects, 30; got 31"),
+    ({"total_rank": 3, "n_blocks": 4}, r"total_rank must be an integer of at least 4 \(one per block"),
+    ({"total_rank": 2.5}, "total_rank must be an integer"),
+    ({"coupling": "all"}, "coupling must be one of 'pairwise'.*; got 'all'"),
+    ({"landmarks": "best"}, "landmarks must be one of 'uniform', .*; got 'best'"),
+    ({"landmarks": None}, "landmarks must be one of"),
+    ({"allocation": "fair"}, "allocation must be one of 'equal', 'spectral', 'size'; got 'fair'"),
+    *[({"dtype": value}, "dtype must be one of 'auto', 'float64'") for value in ("float8", int, object(), 3, np.int64)],
+    *[({"drop": value}, "drop is a share of cluster pairs, from 0 to 1") for value in (-0.1, 1.1, np.nan, "x", True, None)],
+    *[({"n_jobs": value}, "n_jobs must be a non-zero integer") for value in (0, 1.5, "all")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), PARAMETERS, ids=[str(p[0]) for p in PARAMETERS])
+def test_bad_parameters(given, message):
+    with pytest.raises(InputError, match=message) as seen:
+        krein.approximate(X, RBF, **{"n_blocks": 2, "rank": 3, **given})
+    shown = repr(next(iter(given.values())))
+    assert shown in str(seen.value) or "dtype" in given
+
+
+def broken(A, B):
+    raise ZeroDivisionError("my own bug")
+
+
+KERNELS = [
+    (lambda A, B: A @ B.T + np.arange(len(A))[:, None], "must be symmetric.*Average it"),
+    (lambda A, B: np.full((len(A), len(B)), np.nan), "must return finite numbers"),
+    (lambda A, B: np.full((len(A), len(B)), np.inf), "must return finite numbers"),
+    (lambda A, B: np.ones(len(A)), r"must return an array of shape \("),
+    (lambda A, B: np.ones((len(A), len(B) + 1)), r"must return an array of shape \("),
+    (lambda A, B: np.ones((len(A), len(B)), dtype=complex), "must return real numbers"),
+    (lambda A, B: [["a"] * len(B)] * len(A), "must return real numbers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"), KERNELS, ids=["asymmetric", "nan", "inf", "1-D", "shape", "complex", "text"]
+)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_kernels_that_break_their_promise(kernel, message, n_jobs):
+    with pytest.raises(KernelError, match=message):
+        krein.approximate(X, kernel, n_blocks=3, rank=3, n_jobs=n_jobs, random_state=0)
+
+
+def test_an_error_inside_the_kernel_passes_untouched():
+    for n_jobs in (1, 2):
+        with pytest.raises(ZeroDivisionError, match="my own bug"):
+            krein.approximate(X, broken, n_blocks=2, rank=3, n_jobs=n_jobs)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (krein.RBF, r"got the class RBF. Write RBF\(\) instead"),
+        ("rbf", r"such as RBF\(\)"),
+        (None, "kernel must be a Kernel"),
+        (np.eye(30), "Precomputed"),
+    ],
+)
+def test_what_is_no_kernel(kernel, message):
+    with pytest.raises(InputError, match=message):
+        krein.approximate(X, kernel)
+
+
+def test_an_unbound_kernel_says_so_when_called():
+    with pytest.raises(InputError, match="gamma, which is still None"):
+        krein.RBF()(X)
+
+
+def test_an_asymmetric_matrix_is_refused():
+    S = np.eye(4)
+    S[0, 3] = 1.0
+    with pytest.raises(InputError, match="symmetric"):
+        krein.Precomputed(S)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return krein.approximate(X, RBF, n_blocks=2, rank=4, random_state=0)
+
+
+@pytest.mark.parametrize("method", ["extend", "kernel_rows", "self_similarities"])
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (X[:, :2], r"the 3 features of the fit; got shape \(30, 2\)"),
+        (sp.csr_matrix(X[:, :2]), "the 3 features of the fit"),
+        (X[0], "2-D"),
+        (X[:0], r"not be empty; got shape \(0, 3\)"),
+        (with_value(np.nan), "NaN"),
+        ([["a", "b", "c"]], "real numbers"),
+        (None, "NoneType"),
+    ],
+    ids=["features", "sparse features", "1-D", "empty", "nan", "strings", "None"],
+)
+def test_bad_new_objects(fitted, method, new, message):
+    with pytest.raises(InputError, match=message):
+        getattr(fitted, method)(new)
+    if method != "extend":
+        with pytest.raises(InputError, match=message):
+            getattr(fitted, method)(new, exact=True)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("indices", [[30], [-31], [0.5], ["a"], np.ones(30, dtype=bool), [[0, 1]]])
+def test_rows_out_of_range(fitted, indices, exact):
+    with pytest.raises(InputError, match="indices must"):
+        fitted.kernel_rows(X[:2], indices=indices, exact=exact)
+    with pytest.raises(InputError, match="indices must"):
+        fitted.factorization.rows(indices)
+
+
+@pytest.mark.parametrize("n_samples", [0, -5, 1.5, True, "many"])
+def test_errors_need_samples(fitted, n_samples):
+    with pytest.raises(InputError, match=re.escape(f"n_samples must be a positive integer; got {n_samples!r}")):
+        fitted.error(n_samples=n_samples)
+
+
+def test_an_unknown_correction(fitted):
+    with pytest.raises(InputError, match="how must be one of 'none', 'shift', 'clip', 'flip', 'square'; got 'fix'"):
+        fitted.corrected("fix")
+
+
+def test_every_refusal_is_a_value_error_and_leaves_the_input_alone():
+    data = X.copy()
+    for given in ({"rank": 0}, {"drop": 2.0}, {"n_blocks": 99}):
+        with pytest.raises(ValueError, match="must|share"):
+            krein.approximate(data, RBF, **given)
+    assert np.array_equal(data, X)
+    data.flags.writeable = False
+    krein.approximate(data, RBF, n_blocks=3, rank=3, drop=1.0, random_state=0)

@@ -1,0 +1,139 @@
+"""The command line: one table, two pictures, help with examples, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import krein
+from krein.cli import main
+from krein.experiments import demo
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "made" / "on the way"
+    return folder, CliRunner().invoke(main, ["demo", "--quick", "--seed", "1", "--output", str(folder)])
+
+
+def test_the_demo_prints_its_table(run):
+    _, result = run
+    assert result.exit_code == 0, result.output
+    for top, name, meaning, _ in demo.COLUMNS:
+        assert f"{top} {name}".strip() in result.stdout
+        assert meaning in result.stdout
+    for kernel in ("RBF", "ELM", "SpherePolynomial", "TL1"):
+        assert sum(line.startswith(f"{kernel} ") for line in result.stdout.splitlines()) == 2
+    assert "digits: 500 rows" in result.stdout
+    assert "mixture: 1,000 rows" in result.stdout
+
+
+def test_the_table_is_the_one_of_the_experiment(run):
+    def numbers(text):  # without the last column, which is time
+        return [line.rsplit(maxsplit=1)[0] for line in text.splitlines() if line.startswith(("RBF", "ELM", "TL1"))]
+
+    assert numbers(demo.table(demo.run(seed=1, quick=True))) == numbers(run[1].stdout)
+
+
+def test_the_pictures_exist_and_show_something(run):
+    import matplotlib.image
+
+    folder, result = run
+    assert sorted(path.name for path in folder.iterdir()) == ["kernel-matrix.png", "spectrum.png"]
+    for path in folder.iterdir():
+        assert str(path) in result.stdout
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 300
+        assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+def test_progress_does_not_go_to_standard_output(run):
+    assert "step/s" not in run[1].stdout
+    assert run[1].stderr == ""  # no terminal, no bar
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["demo", "--help"]])
+def test_help_has_examples(arguments):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    assert "krein demo" in result.output
+    if "demo" in arguments:
+        assert "krein demo --quick --output" in result.output
+        for option in ("--output", "--seed", "--quick"):
+            assert option in result.output
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(main, ["--version"]).output.strip() == f"krein, version {krein.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--seed", "many"], "--seed"),
+        (["demo", "--speed"], "--speed"),
+        (["demonstrate"], "demonstrate"),
+    ],
+)
+def test_a_mistake_in_the_arguments_ends_with_2(arguments, words):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_an_output_that_is_a_file_ends_with_2(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = CliRunner().invoke(main, ["demo", "--quick", "--output", str(output)])
+        assert result.exit_code == 2
+        assert "file" in result.stderr
+        assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("kind", [krein.InputError, krein.KernelError, krein.IndefiniteError, ValueError])
+def test_a_value_error_becomes_one_sentence_and_2(tmp_path, monkeypatch, kind):
+    def refuse(*arguments):
+        raise kind("n_blocks must be at most 3;\n  got 4.")
+
+    monkeypatch.setattr(demo, "run", refuse)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr == "Error: n_blocks must be at most 3; got 4.\n"
+
+
+def test_a_bug_is_not_hidden(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(demo, "run", fail)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert isinstance(result.exception, RuntimeError)
+
+
+def test_without_matplotlib_the_demo_names_the_extra_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(demo, "run", None)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "krein[plot]" in result.stderr
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(demo, "run", lambda seed, quick, step: step("RBF on digits") or demo.Demo((), ()))
+    monkeypatch.setattr(demo, "pictures", lambda found, folder: {})
+    monkeypatch.setattr(sys, "stderr", screen)
+    main(["demo", "--output", str(tmp_path)], standalone_mode=False)
+    assert "RBF on digits" in screen.getvalue()
