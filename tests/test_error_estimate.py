@@ -25,7 +25,7 @@ def truth(a, X):
 @pytest.mark.parametrize("how", ["none", "shift"])
 def test_exact_up_to_2000_rows_shift_included(kernel, how):
     X = blobs(250)
-    a = krein.approximate(X, kernel, n_blocks=4, rank=3, drop=0.5, random_state=0).corrected(how)
+    a = krein.approximate(X, kernel, n_blocks=4, rank=3, drop=1.0, random_state=0).corrected(how)
     estimate = a.error()
     K = a.kernel(X)
     gap = (K - a.factorization.to_dense()) / np.abs(K).max()
@@ -56,7 +56,7 @@ def moderate():
 
 def test_the_interval_covers_the_truth(moderate):
     a, exact = moderate
-    found = [a.error(random_state=seed) for seed in range(30)]
+    found = [a.error(n_samples=30_000, random_state=seed) for seed in range(30)]
     assert sum(e.low <= exact <= e.high for e in found) >= 24
     assert all(e.low <= e.relative <= e.high for e in found)
     assert np.median([e.high / e.low for e in found]) <= 1.5
@@ -75,18 +75,18 @@ def test_coverage_over_a_hundred_seeds(kernel):
 
 def test_the_squares_are_unbiased(moderate):
     a, exact = moderate
-    estimates = np.array([a.error(n_samples=4000, random_state=seed).relative ** 2 for seed in range(200)])
+    estimates = np.array([a.error(n_samples=4000, random_state=seed).relative ** 2 for seed in range(120)])
     deviation = estimates.std(ddof=1) / np.sqrt(len(estimates))
     assert abs(estimates.mean() - exact**2) <= 4 * deviation + 0.02 * exact**2
 
 
 def test_the_sampled_way_agrees_on_small_awkward_blocks(monkeypatch):
-    X = np.concatenate([blobs(60), [[90.0] * 4], [[-90.0] * 4, [-91.0] * 4]])  # blocks of one and of two rows
+    X = np.concatenate([blobs(60), [[20.0] * 4], [[-20.0] * 4, [-21.0] * 4]])  # blocks of one and of two rows
     a = krein.approximate(X, krein.Linear(), n_blocks=5, rank=2, drop=0.5, random_state=0)
     assert a.partition.sizes.min() == 1
     exact = a.error().relative
     monkeypatch.setattr(module, "EXACT_ROWS", 0)
-    found = [a.error(random_state=seed) for seed in range(10)]
+    found = [a.error(n_samples=20_000, random_state=seed) for seed in range(8)]
     assert np.sqrt(np.mean([e.relative**2 for e in found])) == pytest.approx(exact, rel=0.1)
     one = krein.approximate(X, krein.Linear(), n_blocks=1, rank=2, random_state=0)
     monkeypatch.undo()

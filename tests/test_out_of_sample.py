@@ -7,6 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import krein
+from krein.bases import LandmarkMap
+from krein.kernels import Evaluator
 
 
 def blobs(n=400, d=4, c=4, seed=0):
@@ -25,13 +27,13 @@ def edits(A, B):
 
 def words(n, seed):
     rng = np.random.default_rng(seed)
-    return ["".join(rng.choice(list("abc"), 5)) for _ in range(n)]
+    return ["".join(rng.choice(list("abcd"), 3)) for _ in range(n)]
 
 
 KERNELS = [
     krein.RBF(gamma=0.05),
     krein.Laplacian(gamma=0.05),
-    krein.ELM(),
+    krein.Polynomial(degree=2, gamma=0.05),
     krein.TL1(rho=20.0),
     krein.Sigmoid(gamma=0.02),
     krein.Normalized(krein.Polynomial(gamma=0.1)),
@@ -170,18 +172,16 @@ def test_sparse_and_dense_agree():
 
 
 def test_a_kernel_not_known_to_be_psd_cannot_explode_on_new_objects():
-    """Landmarks whose similarities nearly cancel: k(x, Z) v / w would be 1e6 for anything that does not cancel."""
-    n = 12
-    S = np.eye(n)
-    S[:6, :6] = 1.0
-    S[0, 0] = 1.0 + 1e-6
-    S[:6, 6:], S[6:, :6] = 0.3, 0.3
-    S[11, :10] = S[:10, 11] = np.linspace(-1.0, 1.0, 10)
-    a = krein.approximate(np.arange(10), krein.Precomputed(S), n_blocks=2, rank=6, landmarks="uniform", random_state=0)
-    with pytest.warns(krein.KreinWarning, match="1 of 1 new objects would have had similarities far above") as seen:
-        rows = a.kernel_rows(np.array([11]))
-    assert seen[0].message is not None
-    assert np.abs(rows).max() <= 10.0
+    """Two landmarks whose similarities cancel at the fit, and a new object for which they do not."""
+    S = np.array([[1.0, 1.0, 0.8], [1.0, 1.0, -0.2], [0.8, -0.2, 1.0]])
+    kernel, basis = krein.Precomputed(S), np.full((10, 1), 0.3)
+    plain = LandmarkMap(np.array([0, 1]), np.array([0, 1]), np.array([[1e6], [-1e6]]), usual=2.0)
+    assert plain(Evaluator(kernel), np.array([2])) == pytest.approx(1e6)
+    assert plain.limited(basis, krein.RBF(gamma=1.0)).reach == np.inf
+    limited = plain.limited(basis, kernel)
+    with pytest.warns(krein.KreinWarning, match="1 of 2 new objects would have had similarities far above"):
+        found = limited(Evaluator(kernel), np.array([0, 2]))
+    assert found == pytest.approx(np.array([[0.0], [3 * 0.3]]))
 
 
 def test_larger_objects_are_not_taken_for_explosions():

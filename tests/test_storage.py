@@ -110,7 +110,7 @@ def test_directions_lost_to_rounding_are_left_out():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_byte_is_worth_254_steps(kind, monkeypatch):
-    monkeypatch.setattr(module, "INT8_TARGET", 0.0)
+    monkeypatch.setitem(module._SMALL, "int8", module._SMALL["int8"]._replace(target=0.0))
     U = difficult_basis(np.random.default_rng(3), 80, 5, kind)
     B, A, T = compress(U.copy(), "int8", np.diag([5.0, 4.0, 3.0, 2.0, 1.0]))
     assert B.shape[1] > 5  # "units" round without error, but for the rest
@@ -175,8 +175,7 @@ def seen_in_bases(K: np.ndarray, c: int, k: int, sparse: bool, rng: np.random.Ge
 def test_the_error_added_on_kernel_matrices_is_small(kernel, dtype, c, k):
     """err² <= err64² + promise², against the exact kernel; (30, 10) has n_i = k_i.
 
-    Rounding is at most ``promise`` of the matrix. It adds in squares where the approximation is one at all: its errors
-    are nearly orthogonal to err64's, but not quite, and beyond err64 = 0.3 that rest can exceed its square.
+    Rounding errors are nearly orthogonal to err64's, so they add in squares; the targets leave room for what is not.
     """
     rng = np.random.default_rng(11)
     K = KERNELS[kernel](rng.standard_normal((300, 4)))
@@ -185,7 +184,7 @@ def test_the_error_added_on_kernel_matrices_is_small(kernel, dtype, c, k):
         g = f.astype(dtype)
         exact, rounded = (np.linalg.norm(K - dense_twin(h)) / np.linalg.norm(K) for h in (f, g))
         assert np.linalg.norm(dense_twin(f) - dense_twin(g)) <= PROMISE[dtype] * np.linalg.norm(dense_twin(f))
-        if dtype != "float32" and exact < 0.3:
+        if dtype != "float32":
             assert rounded**2 <= exact**2 + PROMISE[dtype] ** 2
         U = dense_basis(g)
         assert np.abs(U.T @ U - np.eye(g.rank)).max() <= 1e-13
@@ -200,8 +199,8 @@ def test_the_bytes_are_fewer():
     fixed = f.core.nbytes + f.order.nbytes
     maps = 4 * 12 * 12 * 8
     assert held["float32"] == bases // 2 + maps + fixed
-    assert held["float16"] == bases // 4 + maps + fixed
-    assert held["int8"] <= bases // 4 + 2 * maps + fixed  # at most two bytes a number
+    assert held["float16"] <= bases // 2 + 2 * maps + fixed  # at most two numbers for each
+    assert held["int8"] <= bases // 4 + 2 * maps + fixed
     assert held["int8"] < held["float16"] < held["float32"] < held["float64"]
 
 

@@ -343,7 +343,8 @@ def _assemble(
     """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
     kept = BlockSparse.from_blocks([U.shape[1] for U in bases], blocks)
     blocks.clear()
-    sparse = kept.shape[0] > DENSE_CORE and 2 * kept.n_kept < kept.shape[0] ** 2 / 2
+    filled = 2 * kept.n_kept - sum(k * k for k in kept.ranks)  # numbers that are not dropped, in both halves
+    sparse = kept.shape[0] > DENSE_CORE and 2 * filled <= kept.shape[0] ** 2
     core = kept if sparse else kept.to_dense()
     factorization, turns = compressed(bases, core, clusters.order, 0.0, plan.dtype)
     finished = tuple(replace(m, transform=_right_divide(m.transform, T)) for m, T in zip(maps, turns, strict=True))

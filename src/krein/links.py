@@ -21,6 +21,7 @@ PER_RANK = 3  # sampled rows of a cluster per unit of its rank
 CUTOFFS = 10.0 ** np.arange(-6.0, 0.0, 0.25)  # singular values below this share of the largest are not inverted
 SURE = 12  # where in CUTOFFS a link that exploded is tried next: 1e-3
 AS_GOOD = 1.05  # a larger cut-off is taken while the sample is fitted this well: the weakest link that explains it
+CLEAN = 0.1  # unless the sample is fitted so well that no more than this share of the limit can be noise
 TOO_LARGE = 1.5  # a block of the approximation whose norm exceeds the sampled one by this factor has exploded
 
 
@@ -81,6 +82,12 @@ def pairwise_link(objects: Any, left: Side, right: Side, evaluator: Evaluator, r
         p, q = ranks(cutoff)
         return np.asarray(x[:, :p] @ inner[:p, :q] @ y[:, :q].T)
 
+    def noise(cutoff: float) -> float:
+        """What the inverses make of the misfit, were it spread evenly: an estimate of the error they add."""
+        p, q = ranks(cutoff)
+        spread = misfit(cutoff) / np.sqrt(max(1, block.size - p * q))
+        return float(spread * np.linalg.norm(x[:, :p]) * np.linalg.norm(y[:, :q]))
+
     size = float(np.linalg.norm(block))
     enough = AS_GOOD * misfit(CUTOFFS[0]) + 1e-13 * size
     first = max(i for i, cutoff in enumerate(CUTOFFS) if misfit(cutoff) <= enough)
@@ -89,7 +96,7 @@ def pairwise_link(objects: Any, left: Side, right: Side, evaluator: Evaluator, r
     for i in [first, *range(max(first + 4, SURE), len(CUTOFFS), 4)]:  # a decade at a time
         M = core(CUTOFFS[i])
         norm = float(np.linalg.norm(M))
-        if norm <= limit:
+        if norm <= limit or noise(CUTOFFS[i]) <= CLEAN * limit:
             return Link(peak * M, tamed=peak * wild)
         wild = wild or norm
     return Link(nothing.block, tamed=peak * wild)

@@ -7,7 +7,7 @@ float64, whatever B_i is stored in, and everything exact about the core stays ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +19,17 @@ __all__ = ["STORAGE", "compress", "dtype_name", "gram", "orthonormalise", "tiles
 
 STORAGE = ("float64", "float32", "float16", "int8")
 TILE = 2**20  # numbers converted to float64 at a time
-INT8_TARGET = 0.004  # relative Frobenius error that int8 rounding may add before columns get a second byte
+
+
+class _Small(NamedTuple):
+    """How a small type is used."""
+
+    full: float  # the stored value of a column's largest entry
+    finer: float  # what a rounding error is multiplied by before it is stored in its turn
+    target: float  # relative Frobenius error that rounding may add before columns get a second number
+
+
+_SMALL = {"int8": _Small(127.0, 254.0, 0.003), "float16": _Small(1.0, 4096.0, 0.0001)}
 
 
 def dtype_name(dtype: Any) -> str:
@@ -79,8 +89,8 @@ def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array
     """Return (B, A, T): what to store, the map with B A orthonormal, and T = (B A)ᵀ U, which carries the core over.
 
     ``weights`` is W (k, k) with |U W|_F the norm of the rows of K that this basis carries: U is first turned so that
-    W's leading directions are its first columns. int8 columns have a scale each; where rounding would still cost more
-    than INT8_TARGET of that norm, the costliest columns get a second byte, their residual.
+    W's leading directions are its first columns. Columns of small types have a scale each; where rounding would still
+    cost more than the type's target, relative to that norm, the costliest columns get a second number, their residual.
     """
     k = basis.shape[1]
     if name == "float64" or k == 0:
@@ -95,7 +105,7 @@ def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array
         for rows in _strips(basis):
             np.maximum(peak, np.abs(basis[rows] @ turn).max(0), out=peak)
         peak[peak == 0.0] = 1.0
-        stored, combine = (_halves if name == "float16" else _bytes)(basis, turn, peak, strength)
+        stored, combine = _rounded(basis, turn, peak, strength, name)
     outward = orthonormal_map(stored, combine)
     overlap = np.zeros((stored.shape[1], k))
     for rows, part in tiles(stored):
@@ -103,22 +113,15 @@ def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array
     return stored, outward, outward.T @ overlap
 
 
-def _halves(basis: Array, turn: Array, peak: Array, strength: Array) -> tuple[Any, Array]:
-    """float16 columns scaled to [-1, 1], so that none of them is subnormal as a whole."""
-    stored = np.empty(basis.shape, dtype=np.float16)
-    for rows in _strips(basis):
-        stored[rows] = (basis[rows] @ turn) / peak
-    return stored, np.diag(peak)
-
-
-def _bytes(basis: Array, turn: Array, peak: Array, strength: Array) -> tuple[Any, Array]:
-    """int8 columns with a scale each, and second bytes for the columns whose rounding error costs most."""
-    coarse = np.empty(basis.shape, dtype=np.int8)
-    step = peak / 127.0
+def _rounded(basis: Array, turn: Array, peak: Array, strength: Array, name: str) -> tuple[Any, Array]:
+    """Columns with a scale each, and a second number for those whose rounding error costs most: what it left over."""
+    kind = _SMALL[name]
+    step = peak / kind.full
+    coarse = np.empty(basis.shape, dtype=name)
     lost = np.zeros(len(peak))  # squared norm of each column's rounding error
     for rows in _strips(basis):
         exact = (basis[rows] @ turn) / step
-        coarse[rows] = np.rint(exact)
+        coarse[rows] = np.rint(exact) if name == "int8" else exact
         lost += ((exact - coarse[rows]) ** 2).sum(0)
     # both sides of U M Uᵀ are rounded, so the squared error is twice what one side costs
     share = strength**2 / max(float((strength**2).sum()), np.finfo(float).tiny)
@@ -126,15 +129,15 @@ def _bytes(basis: Array, turn: Array, peak: Array, strength: Array) -> tuple[Any
     worst_first = np.argsort(-cost, kind="stable")
     remaining = cost.sum() - np.concatenate([[0.0], np.cumsum(cost[worst_first])])
     remaining[-1] = 0.0
-    doubled = np.sort(worst_first[: int(np.argmax(remaining <= INT8_TARGET**2))])
+    doubled = np.sort(worst_first[: int(np.argmax(remaining <= kind.target**2))])
     if len(doubled) == 0:
         return coarse, np.diag(step)
-    stored = np.empty((len(basis), len(peak) + len(doubled)), dtype=np.int8)
+    stored = np.empty((len(basis), len(peak) + len(doubled)), dtype=name)
     stored[:, : len(peak)] = coarse
     for rows in _strips(basis):
-        exact = (basis[rows] @ turn[:, doubled]) / step[doubled]
-        stored[rows, len(peak) :] = np.rint((exact - coarse[rows][:, doubled]) * 254.0)  # a residual is at most a half
-    return stored, np.concatenate([np.diag(step), np.diag(step)[doubled] / 254.0])
+        left_over = (basis[rows] @ turn[:, doubled]) / step[doubled] - coarse[rows][:, doubled]
+        stored[rows, len(peak) :] = np.rint(left_over * kind.finer) if name == "int8" else left_over * kind.finer
+    return stored, np.concatenate([np.diag(step), np.diag(step)[doubled] / kind.finer])
 
 
 def _strips(basis: Array) -> Iterator[slice]:
