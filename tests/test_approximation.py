@@ -63,7 +63,7 @@ def test_it_is_algorithm_1(kernel):
     rank = 4 if isinstance(kernel, krein.Linear) else 10
     a = krein.approximate(X, kernel, n_blocks=3, rank=rank, landmarks="uniform", random_state=5)
     naive = naive_meka(X, kernel, a.partition, rank, a.seed)
-    assert a.factorization.to_dense() == pytest.approx(naive, abs=1e-8 * np.abs(naive).max())
+    assert np.abs(a.factorization.to_dense() - naive).max() <= 1e-8 * np.abs(naive).max()
 
 
 @pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.5), *INDEFINITE])
@@ -73,7 +73,7 @@ def test_diagonal_blocks_are_algorithm_1_for_any_kernel_and_the_rest_is_as_good(
     ours, naive, K = a.factorization.to_dense(), naive_meka(X, kernel, a.partition, 12, a.seed), kernel(X)
     for i in range(3):
         block = np.ix_(a.partition.members(i), a.partition.members(i))
-        assert ours[block] == pytest.approx(naive[block], abs=1e-8 * np.abs(naive[block]).max())
+        assert np.abs(ours[block] - naive[block]).max() <= 1e-8 * np.abs(naive[block]).max()
     assert np.linalg.norm(ours - K) <= 1.1 * np.linalg.norm(naive - K)
 
 
@@ -138,7 +138,7 @@ def test_a_low_rank_kernel_is_exact_at_its_rank():
     X = np.random.default_rng(0).standard_normal((500, 5)) @ np.random.default_rng(1).standard_normal((5, 9))
     a = krein.approximate(X, krein.Linear(), n_blocks=4, rank=20, random_state=0)
     assert a.factorization.ranks == (5, 5, 5, 5)
-    assert a.factorization.to_dense() == pytest.approx(X @ X.T, abs=1e-9 * 500)
+    assert np.abs(a.factorization.to_dense() - X @ X.T).max() <= 1e-9 * np.abs(X @ X.T).max()
 
 
 def test_a_cluster_on_which_the_kernel_is_zero_takes_no_room():
@@ -175,7 +175,7 @@ def test_a_block_sparse_core_equals_the_dense_one(monkeypatch, dtype):
     thin = make()
     assert isinstance(dense.factorization.core, np.ndarray)
     assert isinstance(thin.factorization.core, krein.BlockSparse)
-    assert thin.factorization.to_dense() == pytest.approx(dense.factorization.to_dense(), abs=1e-10)
+    assert np.abs(thin.factorization.to_dense() - dense.factorization.to_dense()).max() <= 1e-10
     assert thin.kernel_rows(X[:5]) == pytest.approx(dense.kernel_rows(X[:5]), abs=1e-8)
     assert thin.error().relative == pytest.approx(dense.error().relative)
     assert make(drop=0.0).factorization.core.shape == dense.factorization.core.shape
@@ -303,9 +303,9 @@ def test_repr_says_what_it_is():
 
 # -- nothing explodes --------------------------------------------------------------------------------------------------
 
-KERNELS = [krein.RBF(), krein.Laplacian(), krein.TL1(rho=0.3), krein.TL1(), krein.Sigmoid(), krein.Linear(), krein.ELM(),
-           krein.Polynomial(), krein.SpherePolynomial(a=1.2), krein.Cosine(), krein.ArcCosine(), krein.NTK(),
-           krein.Sigmoid(gamma=1.0, coef0=-1.0), krein.RBF(gamma=3.0)]  # fmt: skip
+KERNELS = [krein.RBF(), krein.Laplacian(), krein.TL1(rho=0.3), krein.TL1(), krein.Sigmoid(), krein.Linear(),
+           krein.ELM(), krein.Polynomial(), krein.SpherePolynomial(a=1.2), krein.Cosine(), krein.ArcCosine(),
+           krein.NTK(), krein.Sigmoid(gamma=1.0, coef0=-1.0), krein.RBF(gamma=3.0)]  # fmt: skip
 SCALE_FREE = (krein.RBF(), krein.Laplacian(), krein.Cosine())
 
 
@@ -341,9 +341,7 @@ def test_no_explosion_on_hard_problems(first):
     for seed in range(first, first + 40):
         X, kernel, options = hard_problem(seed)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", krein.KreinWarning
-            )  # that it warns is right; that it is finite is the point
+            warnings.simplefilter("ignore", krein.KreinWarning)  # warning is right; finite is the point
             a = krein.approximate(X, kernel, **options)
         assert np.isfinite(a.factorization.eigenvalues()).all()
         assert np.isfinite(a.factorization.to_dense()).all()

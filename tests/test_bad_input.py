@@ -1,5 +1,7 @@
 """Whatever is wrong is refused with what was needed, what was seen and what to do; and nothing is half-done."""
 
+# ruff: noqa: E501 - a case per line reads as a table
+
 from __future__ import annotations
 
 import re
@@ -192,7 +194,7 @@ def test_an_unknown_correction(fitted):
 def test_every_refusal_is_a_value_error_and_leaves_the_input_alone():
     data = X.copy()
     for given in ({"rank": 0}, {"drop": 2.0}, {"n_blocks": 99}):
-        with pytest.raises(ValueError, match="must|share"):
+        with pytest.raises(ValueError, match=r"must|share"):
             krein.approximate(data, RBF, **given)
     assert np.array_equal(data, X)
     data.flags.writeable = False

@@ -56,14 +56,14 @@ def moderate():
 
 def test_the_interval_covers_the_truth(moderate):
     a, exact = moderate
-    found = [a.error(n_samples=30_000, random_state=seed) for seed in range(30)]
+    found = [a.error(n_samples=20_000, random_state=seed) for seed in range(30)]
     assert sum(e.low <= exact <= e.high for e in found) >= 24
     assert all(e.low <= e.relative <= e.high for e in found)
     assert np.median([e.high / e.low for e in found]) <= 1.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.02), krein.RBF(gamma=0.5), krein.Sigmoid(gamma=0.1, coef0=-1.0)])
+@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.02), krein.RBF(gamma=0.5), krein.TL1(rho=12.0)])
 def test_coverage_over_a_hundred_seeds(kernel):
     X = blobs(2500, seed=1)
     a = krein.approximate(X, kernel, n_blocks=5, rank=12, random_state=0)

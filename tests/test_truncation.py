@@ -107,6 +107,24 @@ def test_bad_input_says_what_was_needed(approximation, low, high, rows, words):
         out_of_range(approximation.factorization, low, high, n_rows=rows)
 
 
+def test_rows_of_new_objects_are_truncated_on_request(approximation):
+    X_new = approximation.objects[::3] + 0.3
+    plain = approximation.kernel_rows(X_new)
+    assert plain.min() < -1e-6
+    np.testing.assert_array_equal(approximation.kernel_rows(X_new, truncate=True), np.clip(plain, 0.0, 1.0))
+    np.testing.assert_array_equal(
+        approximation.kernel_rows(X_new, [3, 1], truncate=True), np.clip(plain, 0, 1)[:, [3, 1]]
+    )
+
+
+def test_the_kernels_own_range_is_used_and_needed(approximation):
+    expected = out_of_range(approximation.factorization, 0.0, 1.0, 50, random_state=0)
+    assert approximation.out_of_range(50, random_state=0) == expected
+    unlimited = krein.approximate(approximation.objects, krein.Linear(), random_state=0)
+    with pytest.raises(krein.InputError, match="declares no range"):
+        unlimited.out_of_range()
+
+
 def test_a_product_of_the_wrong_length_is_refused(approximation):
     with pytest.raises(krein.InputError, match="600 rows"):
         truncate(approximation.factorization, 0.0, 1.0) @ np.ones(599)

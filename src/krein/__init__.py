@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krein import datasets, preprocessing
+from krein import bounds, datasets, preprocessing, truncation
 from krein.approximation import Approximation, approximate
 from krein.blocksparse import BlockSparse
 from krein.correction import correct, psd_shift
@@ -49,6 +49,7 @@ __all__ = [
     "Sigmoid",
     "SpherePolynomial",
     "approximate",
+    "bounds",
     "certify",
     "check_kernel",
     "correct",
@@ -57,6 +58,7 @@ __all__ = [
     "lanczos",
     "preprocessing",
     "psd_shift",
+    "truncation",
 ]
 
 __version__ = "0.1.0"

@@ -32,6 +32,7 @@ from krein.links import Link, Side, kept_pairs, pairwise_link
 from krein.objects import check_new_objects, check_objects
 from krein.partition import Partition, partition
 from krein.storage import STORAGE, dtype_name, orthonormalise
+from krein.truncation import OutOfRange, out_of_range
 
 __all__ = ["Approximation", "approximate"]
 
@@ -88,21 +89,35 @@ class Approximation:
             columns[spots] = np.arange(ranks[i]) + self.factorization.spans[i][1].start
         return sp.csr_matrix((data, columns, pointer), shape=(len(labels), self.factorization.rank))
 
-    def kernel_rows(self, X_new: Any, indices: Any = None, exact: bool = False) -> Array:
+    def kernel_rows(self, X_new: Any, indices: Any = None, exact: bool = False, truncate: bool = False) -> Array:
         """Similarities of new objects to training rows, (n_new, len(indices) or n), without the shift.
 
-        By default from the factorization, u(x) M Uᵀ; with ``exact=True`` by the kernel itself (the direct way). The
-        shift belongs to self-similarities only: see `self_similarities`.
+        By default from the factorization, u(x) M Uᵀ; with ``exact=True`` by the kernel itself (the direct way). With
+        ``truncate=True`` they are kept to the range the kernel declares. The shift belongs to self-similarities only:
+        see `self_similarities`.
         """
         f = self.factorization
         wanted = None if indices is None else f._indices(indices)
         if exact:
             objects = check_new_objects(X_new, self.objects, self.kernel)
             return Evaluator(self.kernel).block(objects, self.objects if wanted is None else take(self.objects, wanted))
+        limits = self._range() if truncate else None
         weights = f.core @ self.extend(X_new).T.toarray()  # (r, n_new)
-        if wanted is None:
-            return np.ascontiguousarray(f.lift(weights).T)
-        return np.asarray((f.basis_rows(wanted) @ weights).T)
+        rows = f.lift(weights) if wanted is None else f.basis_rows(wanted) @ weights
+        return np.ascontiguousarray(rows.T if limits is None else np.clip(rows.T, *limits))
+
+    def out_of_range(self, n_rows: int = 200, random_state: Any = None) -> OutOfRange:
+        """The share of similarities outside the range the kernel declares, by looking at ``n_rows`` rows."""
+        return out_of_range(self.factorization, *self._range(), n_rows, random_state)
+
+    def _range(self) -> tuple[float | None, float | None]:
+        low, high = self.kernel.traits.low, self.kernel.traits.high
+        if low is None and high is None:
+            raise InputError(
+                f"{self.kernel!r} declares no range. Use krein.truncation.truncate(a.factorization, low, high) "
+                "with a range of your own."
+            )
+        return low, high
 
     def self_similarities(self, X_new: Any, exact: bool = False) -> Array:
         """k(x, x) + shift for new objects; k(x, x) from the factorization or, with ``exact=True``, the kernel."""

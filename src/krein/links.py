@@ -74,9 +74,12 @@ def pairwise_link(objects: Any, left: Side, right: Side, evaluator: Evaluator, r
     def ranks(cutoff: float) -> tuple[int, int]:
         return int((s > cutoff * s.max(initial=0.0)).sum()), int((t > cutoff * t.max(initial=0.0)).sum())
 
+    squares = inner**2
+    outside = float(np.linalg.norm(block - a @ inner @ b.T)) ** 2  # what no link explains
+
     def misfit(cutoff: float) -> float:
         p, q = ranks(cutoff)
-        return float(np.linalg.norm(block - a[:, :p] @ inner[:p, :q] @ b[:, :q].T))
+        return float(np.sqrt(outside + squares[p:].sum() + squares[:p, q:].sum()))  # a and b are orthonormal
 
     def core(cutoff: float) -> Array:
         p, q = ranks(cutoff)
