@@ -80,7 +80,7 @@ PARAMETERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "message"), PARAMETERS, ids=[str(p[0]) for p in PARAMETERS])
+@pytest.mark.parametrize(("given", "message"), PARAMETERS, ids=[str(p[0]).split(" at 0x")[0] for p in PARAMETERS])
 def test_bad_parameters(given, message):
     with pytest.raises(InputError, match=message) as seen:
         krein.approximate(X, RBF, **{"n_blocks": 2, "rank": 3, **given})
