@@ -222,7 +222,7 @@ def test_every_kind_of_random_state_repeats(make_state):
         krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=2, rank=5, random_state=make_state()) for _ in range(2)
     )
     assert np.array_equal(first.factorization.core, second.factorization.core)
-    krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=2, rank=5, random_state=None)
+    krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=2, rank=5, drop=1.0, random_state=None)
 
 
 # -- storage and memory ------------------------------------------------------------------------------------------------
