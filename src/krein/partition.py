@@ -26,7 +26,7 @@ __all__ = ["Embedding", "Partition", "partition", "scale_of", "scaled"]
 
 SAMPLE = 20_000  # rows k-means sees
 PER_CENTRE = 20  # at least this many of them per centre, if there are
-STRIP = 2**22  # distances held at a time
+STRIP = 2**20  # distances held at a time
 
 
 @dataclass(frozen=True, eq=False)

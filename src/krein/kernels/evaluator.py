@@ -28,7 +28,7 @@ class Evaluator:
     untouched.
     """
 
-    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**22) -> None:
+    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18) -> None:
         if chunk_entries < 1:
             raise InputError(f"chunk_entries must be 1 or more; got {chunk_entries}.")
         self.kernel = as_kernel(kernel)
