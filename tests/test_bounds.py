@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,6 +42,38 @@ def test_each_term_is_its_formula():
     )
     assert bound.total == pytest.approx(sum(bound.terms.values()))
     assert "0.9" in str(bound)
+
+
+EXAMPLE = Parts(n=1000, tail=3.0, largest=2.0, distance=1.5, outside=0.25)
+
+
+def falls(values):
+    return all(a > b for a, b in pairwise(values))
+
+
+def test_the_bound_falls_with_more_landmarks():
+    bounds = [meka_bound(EXAMPLE, 16, count) for count in (16, 32, 100, 500, 900, 1000)]
+    assert falls([b.total for b in bounds])
+    assert falls([b.terms["sampling"] for b in bounds])
+    assert falls([corrected_bound(EXAMPLE, EXAMPLE, 16, count, 0.1).total for count in (16, 32, 100, 500, 900, 1000)])
+
+
+def test_the_bound_rises_as_the_failure_allowed_shrinks():
+    failures = (1e-12, 1e-6, 0.001, 0.05, 0.5, 0.99)
+    assert falls([meka_bound(EXAMPLE, 16, 32, failure).total for failure in failures])
+    assert falls([corrected_bound(EXAMPLE, EXAMPLE, 16, 32, 0.1, failure).total for failure in failures])
+
+
+@pytest.mark.parametrize("name", ["tail", "largest", "distance", "outside"])
+def test_the_bound_rises_with_each_part(name):
+    larger = [replace(EXAMPLE, **{name: factor * getattr(EXAMPLE, name)}) for factor in (8.0, 4.0, 2.0, 1.0, 0.5, 0.0)]
+    assert falls([meka_bound(parts, 16, 32).total for parts in larger])
+    assert falls([corrected_bound(EXAMPLE, parts, 16, 32, 0.1).total for parts in larger])
+
+
+def test_the_bound_rises_with_rank_and_with_the_size_of_the_shift():
+    assert falls([meka_bound(EXAMPLE, rank, 32).total for rank in (32, 16, 4, 1)])  # at the same tail
+    assert falls([corrected_bound(EXAMPLE, EXAMPLE, 16, 32, s).total for s in (-4.0, 2.0, -1.0, 0.5, 0.0)])
 
 
 @pytest.mark.parametrize("seed", range(5))

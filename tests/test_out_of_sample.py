@@ -177,8 +177,8 @@ def test_a_kernel_not_known_to_be_psd_cannot_explode_on_new_objects():
     kernel, basis = krein.Precomputed(S), np.full((10, 1), 0.3)
     plain = LandmarkMap(np.array([0, 1]), np.array([0, 1]), np.array([[1e6], [-1e6]]), usual=2.0)
     assert plain(Evaluator(kernel), np.array([2])) == pytest.approx(1e6)
-    assert plain.limited(basis, krein.RBF(gamma=1.0)).reach == np.inf
-    limited = plain.limited(basis, kernel)
+    assert plain.limited(basis, np.eye(1), krein.RBF(gamma=1.0)).reach == np.inf
+    limited = plain.limited(basis, np.eye(1), kernel)
     with pytest.warns(krein.KreinWarning, match="1 of 2 new objects would have had similarities far above"):
         found = limited(Evaluator(kernel), np.array([0, 2]))
     assert found == pytest.approx(np.array([[0.0], [3 * 0.3]]))

@@ -44,7 +44,7 @@ def test_an_eigenvalue_lies_within_the_residual(n, steps, seed):
     assert np.abs(values - found.largest).min() <= found.residual_largest + slack
     assert values[0] - slack <= found.smallest <= found.largest <= values[-1] + slack
     assert found.shift == max(0.0, found.residual - found.smallest)
-    assert len(found.ritz_values) + found.n_spurious == found.iterations == min(n, steps) or found.residual <= slack
+    assert len(found.ritz_values) + found.n_spurious == found.iterations == steps or found.residual <= 100 * slack
 
 
 def test_every_kind_of_operator_gives_the_same():

@@ -20,16 +20,16 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from krein.arrays import Array, Indices, seed_from, stream
+from krein.arrays import Array, Indices, check_indices, seed_from, stream
 from krein.bases import ALLOCATIONS, LANDMARKS, PER_RANK, LandmarkMap, Sketch, allocate, nystrom, object_bytes, sketch
 from krein.blocksparse import BlockSparse
 from krein.correction import correct
 from krein.error_estimate import ErrorEstimate, estimate_error
-from krein.errors import InputError, KreinWarning, one_of
+from krein.errors import InputError, KreinWarning, one_of, whole_number
 from krein.factorization import Factorization, compressed
 from krein.kernels import Evaluator, Kernel, as_kernel, count_objects, take
 from krein.links import Link, Side, kept_pairs, pairwise_link
-from krein.objects import check_new_objects, check_objects
+from krein.objects import check_new_objects, check_objects, takes_vectors
 from krein.partition import Partition, partition
 from krein.storage import STORAGE, dtype_name, orthonormalise
 from krein.truncation import OutOfRange, out_of_range
@@ -40,6 +40,7 @@ COUPLINGS = ("pairwise",)
 EXACT_ROWS = 2000  # up to here "auto" means one block of full rank
 AUTO_BLOCKS, AUTO_RANK = 10, 64
 DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
+SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders
 NOTEWORTHY = 0.01  # a link that would have exploded to less than this share of the block diagonal is not worth a word
 T = TypeVar("T")
 
@@ -97,14 +98,19 @@ class Approximation:
         see `self_similarities`.
         """
         f = self.factorization
-        wanted = None if indices is None else f._indices(indices)
+        wanted = None if indices is None else check_indices(indices, f.shape[0])
         if exact:
             objects = check_new_objects(X_new, self.objects, self.kernel)
             return Evaluator(self.kernel).block(objects, self.objects if wanted is None else take(self.objects, wanted))
         limits = self._range() if truncate else None
-        weights = f.core @ self.extend(X_new).T.toarray()  # (r, n_new)
-        rows = f.lift(weights) if wanted is None else f.basis_rows(wanted) @ weights
-        return np.ascontiguousarray(rows.T if limits is None else np.clip(rows.T, *limits))
+        u = self.extend(X_new)
+        if wanted is None:
+            rows = f.lift(f.core @ u.T.toarray()).T
+        elif len(wanted) < u.shape[0]:  # the core meets the shorter side
+            rows = u @ (f.core @ f.basis_rows(wanted).T.toarray())
+        else:
+            rows = (f.basis_rows(wanted) @ (f.core @ u.T.toarray())).T
+        return np.ascontiguousarray(rows if limits is None else np.clip(rows, *limits))
 
     def out_of_range(self, n_rows: int = 200, random_state: Any = None) -> OutOfRange:
         """The share of similarities outside the range the kernel declares, by looking at ``n_rows`` rows."""
@@ -124,8 +130,9 @@ class Approximation:
         f = self.factorization
         if exact:
             return Evaluator(self.kernel).diag(check_new_objects(X_new, self.objects, self.kernel)) + f.shift
-        u = self.extend(X_new)
-        return np.asarray(u.multiply((f.core @ u.T.toarray()).T).sum(1)).ravel() + f.shift
+        u = self.extend(X_new)  # each row has the columns of one block, so the diagonal blocks of the core are enough
+        inner: Any = sp.block_diag(f.core_diagonal_blocks(), format="csr")
+        return np.asarray(u.multiply(u @ inner).sum(1)).ravel() + f.shift
 
     def error(self, n_samples: int = 50_000, random_state: Any = None) -> ErrorEstimate:
         """The relative Frobenius error |K - (U M Uᵀ + s I)| / |K| with a 95 % interval, without forming K.
@@ -157,12 +164,13 @@ def approximate(
     Parameters
     ----------
     X : array or CSR matrix of shape (n, d), or a sequence of objects
-        What the kernel compares. Objects without coordinates (strings, indices of a `Precomputed` matrix) are clustered
-        by their similarities to a few landmarks.
+        What the kernel compares; kept by reference, so do not change it afterwards. Objects without coordinates
+        (strings, indices of a `Precomputed` matrix) are clustered by their similarities to a few landmarks.
     kernel : Kernel or callable
         A krein kernel (parameters left None are bound to X) or any k(A, B) -> array.
     n_blocks, rank : int or "auto"
-        Clusters, and the rank of each. "auto" is one block of full rank, the exact matrix, up to 2000 objects, and
+        Clusters, and the rank of each. "auto" is one block of full rank, the exact matrix to rounding, up to 2000
+        objects, and
         10 blocks of rank 64 beyond.
     total_rank : int, optional
         The sum of all ranks, shared out by ``allocation``; overrides ``rank``.
@@ -186,8 +194,25 @@ def approximate(
     -------
     Approximation
     """
-    plan = _Plan.check(X, kernel, locals())
+    plan = _Plan.check(
+        X,
+        kernel,
+        n_blocks,
+        rank,
+        total_rank,
+        coupling,
+        landmarks,
+        allocation,
+        drop,
+        dtype,
+        n_jobs,
+        random_state,
+        verbose,
+    )
     evaluator = Evaluator(plan.kernel)
+    if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
+        n = count_objects(plan.objects)
+        evaluator.symmetric(take(plan.objects, stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
     sketches, ranks = _sketches(plan, clusters, evaluator)
     bases, triangles, maps, blocks = _bases(plan, clusters, sketches, ranks, evaluator)
@@ -214,44 +239,41 @@ class _Plan:
     verbose: int
 
     @classmethod
-    def check(cls, X: Any, kernel: Any, given: dict[str, Any]) -> _Plan:
-        one_of("coupling", given["coupling"], COUPLINGS)
-        one_of("landmarks", given["landmarks"], LANDMARKS)
-        one_of("allocation", given["allocation"], ALLOCATIONS)
+    def check(
+        cls, X: Any, kernel: Any, n_blocks: Any, rank: Any, total: Any, coupling: Any, landmarks: Any, allocation: Any,
+        drop: Any, dtype: Any, jobs: Any, random_state: Any, verbose: Any,
+    ) -> _Plan:  # fmt: skip
+        one_of("coupling", coupling, COUPLINGS)
+        one_of("landmarks", landmarks, LANDMARKS)
+        one_of("allocation", allocation, ALLOCATIONS)
         objects, bound = check_objects(X, as_kernel(kernel))
         n = count_objects(objects)
-        n_blocks = given["n_blocks"]
         if n_blocks == "auto":
             n_blocks = 1 if n <= EXACT_ROWS else AUTO_BLOCKS
-        _whole("n_blocks", n_blocks, 1)
+        whole_number("n_blocks", n_blocks, 1, ' or "auto"')
         if n_blocks > n:
             raise InputError(f"n_blocks must be at most the number of objects, {n}; got {n_blocks}.")
-        rank = given["rank"]
         if rank == "auto":
             rank = n if n <= EXACT_ROWS else AUTO_RANK
-        _whole("rank", rank, 1)
-        total = given["total_rank"]
+        whole_number("rank", rank, 1, ' or "auto"')
         if total is not None:
-            _whole("total_rank", total, n_blocks, "one per block at least")
-        elif given["allocation"] != "equal":
+            whole_number("total_rank", total, n_blocks, " (one per block at least)")
+        elif allocation != "equal":
             total = n_blocks * rank
-        drop = given["drop"]
         if isinstance(drop, bool) or not (isinstance(drop, int | float | np.number) and 0.0 <= drop <= 1.0):
             raise InputError(f"drop is a share of cluster pairs, from 0 to 1; got {drop!r}.")
-        dtype = given["dtype"]
         if isinstance(dtype, str) and dtype == "auto":
             dtype = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
         else:
             with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
-                dtype = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+                dtype = dtype if isinstance(dtype, str) or dtype is None else np.dtype(dtype).name
             one_of("dtype", dtype, ("auto", *STORAGE))
-        jobs = given["n_jobs"]
         if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
             raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
+        total = None if total is None else int(total)
         return cls(
-            objects, bound, int(n_blocks), int(rank), None if total is None else int(total), given["landmarks"],
-            given["allocation"], float(drop), dtype_name(dtype), int(jobs or 1), seed_from(given["random_state"]),
-            int(given["verbose"]),
+            objects, bound, int(n_blocks), int(rank), total, landmarks, allocation, float(drop), dtype_name(dtype),
+            int(jobs or 1), seed_from(random_state), int(verbose or 0),
         )  # fmt: skip
 
     @property
@@ -270,13 +292,13 @@ class _Plan:
 
 
 def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[list[Sketch], Indices]:
-    """Landmarks and ranks of all clusters. Rule 2 needs the spectra first: it samples twice what equal shares need."""
+    """Landmarks and ranks of all clusters. Rule 2 needs spectra first, from a sample of its own."""
     embedding = clusters.embedding
     places = None if embedding is None else partial(embedding, evaluator)
 
-    def one(i: int, count: int) -> Sketch:
-        members, rng = clusters.members(i), stream(plan.seed, 1, i)
-        return sketch(plan.objects, members, int(min(count, len(members))), plan.landmarks, evaluator, rng, places)
+    def one(i: int, count: int, rule: str, key: int) -> Sketch:
+        members, rng = clusters.members(i), stream(plan.seed, key, i)
+        return sketch(plan.objects, members, int(min(count, len(members))), rule, evaluator, rng, places)
 
     c, sizes = clusters.n_blocks, clusters.sizes
     if plan.total_rank is None:
@@ -285,16 +307,12 @@ def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[l
         ranks = allocate(plan.total_rank, sizes, plan.allocation)
     else:
         count = 2 * PER_RANK * -(-plan.total_rank // c)
-        found = plan.each(one, [(i, count) for i in range(c)], "spectra")
-        # W is an l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
+        found = plan.each(one, [(i, count, "uniform", 3) for i in range(c)], "spectra")
+        # W is a uniform l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
         spectra = [s.values * n_i / len(s.rows) for s, n_i in zip(found, sizes, strict=True)]
         ranks = allocate(plan.total_rank, sizes, "spectral", spectra)
-        poor = [i for i in range(c) if len(found[i].rows) < min(PER_RANK * ranks[i], sizes[i])]
-        again = plan.each(one, [(i, PER_RANK * int(ranks[i])) for i in poor], "landmarks")
-        for i, better in zip(poor, again, strict=True):
-            found[i] = better
-        return found, ranks
-    return plan.each(one, [(i, PER_RANK * int(ranks[i])) for i in range(c)], "landmarks"), ranks
+    wanted = [(i, PER_RANK * int(ranks[i]), plan.landmarks, 1) for i in range(c)]
+    return plan.each(one, wanted, "landmarks"), ranks
 
 
 def _bases(
@@ -308,8 +326,9 @@ def _bases(
         )
         U, R = orthonormalise(Q)
         R = R.astype(np.float64)
-        extension = replace(extension, transform=_right_divide(extension.transform, R)).limited(U, plan.kernel)
-        return U, R, extension, (R * signs) @ R.T
+        block = (R * signs) @ R.T
+        extension = replace(extension, transform=_right_divide(extension.transform, R)).limited(U, block, plan.kernel)
+        return U, R, extension, block
 
     found = plan.each(one, [(i,) for i in range(clusters.n_blocks)], "bases")
     cut = sum(U.shape[1] < min(k, len(s.values)) for (U, *_), k, s in zip(found, ranks.tolist(), sketches, strict=True))
@@ -340,7 +359,7 @@ def _links(
     if tamed:
         warnings.warn(
             f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have "
-            "exploded; their weakest directions were left out. More rank, or landmarks='kmeans++', makes this rarer.",
+            "exploded; their weakest directions were left out. More rank makes this rarer.",
             KreinWarning,
             stacklevel=3,
         )
@@ -362,7 +381,10 @@ def _assemble(
     sparse = kept.shape[0] > DENSE_CORE and 2 * filled <= kept.shape[0] ** 2
     core = kept if sparse else kept.to_dense()
     factorization, turns = compressed(bases, core, clusters.order, 0.0, plan.dtype)
-    finished = tuple(replace(m, transform=_right_divide(m.transform, T)) for m, T in zip(maps, turns, strict=True))
+    finished = tuple(
+        replace(m, transform=_right_divide(m.transform, T), block=None if m.block is None else T @ m.block)
+        for m, T in zip(maps, turns, strict=True)
+    )
     return Approximation(
         plan.kernel, plan.objects, clusters, finished, factorization, evaluator.n_evaluations, plan.seed
     )
@@ -373,10 +395,3 @@ def _right_divide(transform: Array, R: Array) -> Array:
     if R.shape[0] == R.shape[1] and R.size:
         return np.asarray(scipy.linalg.solve(R.T, transform.T, check_finite=False).T)
     return np.asarray(transform @ np.linalg.pinv(R))
-
-
-def _whole(name: str, value: Any, least: int, why: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        words = f" ({why})" if why else ""
-        auto = "" if name == "total_rank" else ' or "auto"'
-        raise InputError(f"{name} must be an integer of at least {least}{words}{auto}; got {value!r}.")

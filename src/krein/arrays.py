@@ -1,4 +1,4 @@
-"""What an array is here, and where randomness comes from. Ground: knows nothing of the rest."""
+"""What an array is here, and where randomness comes from. Ground: knows only the errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-__all__ = ["Array", "Indices", "seed_from", "stream"]
+from krein.errors import InputError
+
+__all__ = ["Array", "Indices", "check_indices", "seed_from", "stream"]
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 Indices: TypeAlias = NDArray[np.integer[Any]]
@@ -25,3 +27,14 @@ def seed_from(random_state: Any) -> int:
 def stream(seed: int, *key: int) -> np.random.Generator:
     """Return the generator that belongs to ``key``: the same whoever asks, and in whatever order they ask."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def check_indices(indices: Any, n: int) -> Indices:
+    """Return ``indices`` as a 1-D array of integers in 0 .. n - 1; negative ones count from the end."""
+    wanted = np.atleast_1d(np.asarray(indices))
+    if wanted.dtype == bool or wanted.ndim != 1 or (wanted.size and not np.issubdtype(wanted.dtype, np.integer)):
+        raise InputError(f"indices must be a 1-D array of integers; got {wanted.dtype} of shape {wanted.shape}.")
+    wanted = wanted.astype(np.intp)
+    if wanted.size and not (-n <= wanted.min() and wanted.max() < n):
+        raise InputError(f"indices must lie in 0 .. {n - 1}; got {wanted.min()} .. {wanted.max()}.")
+    return wanted % max(1, n)

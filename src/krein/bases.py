@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
@@ -24,7 +23,7 @@ from krein.errors import InputError, KreinWarning
 from krein.kernels import Evaluator, Kernel, Normalized, count_objects, take
 from krein.kernels.objects import is_sparse
 from krein.partition import scale_of, scaled
-from krein.storage import gram
+from krein.storage import gram, tiles
 
 __all__ = ["ALLOCATIONS", "LANDMARKS", "LandmarkMap", "Sketch", "allocate", "choose_landmarks", "nystrom", "sketch"]
 
@@ -33,8 +32,8 @@ ALLOCATIONS = ("equal", "spectral", "size")
 PER_RANK = 2  # landmarks per unit of rank
 CANDIDATES = 4096  # rows a landmark rule other than uniform looks at, per cluster
 CUTOFF = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # |w| below this share of the largest: see sketch
-TOO_LARGE = 2.0  # an approximation of K_i whose norm exceeds the sampled one by this factor has exploded
-TOO_LONG = 3.0  # a new object's u(x), against the longest row of U_i at the fit
+TOO_LARGE = 4.0  # |q(x)|² against the largest similarity of x known, in the mean square: beyond, Q has exploded
+TOO_LONG = 3.0  # a new object's similarities to its cluster, against the largest at the fit
 GROWTH = 1e3  # a residual this many times the largest self-similarity means that an indefinite Cholesky ran away
 
 
@@ -47,7 +46,10 @@ class LandmarkMap:
     transform: Array  # T, shape (l, k)
     self_similarities: Array | None = None  # k(z, z) before normalisation, kept for a Normalized kernel
     usual: float = math.inf  # the largest |k(z, Z)| of a landmark z
-    reach: float = math.inf  # u(x) may be this long; finite for kernels that are not psd, see `limited`
+    block: Array | None = (
+        None  # M_ii, (k, k): |u(x) M_ii| is the size of x's similarities to the cluster; see `limited`
+    )
+    reach: float = math.inf  # how large that may be
 
     def __call__(self, evaluator: Evaluator, objects: Any) -> Array:
         """The rows u(x), streamed: k(x, Z) is never held for more than a chunk of objects."""
@@ -55,31 +57,31 @@ class LandmarkMap:
         n_shortened = 0
         for rows, block in evaluator.chunks(objects, self.landmarks, diag_B=self.self_similarities):
             out[rows] = block @ self.transform
-            if math.isfinite(self.reach):
+            if self.block is not None:
                 limits = self.reach * np.maximum(1.0, _lengths(block) / (self.usual or 1.0))
-                lengths = _lengths(out[rows])
+                lengths = _lengths(out[rows] @ self.block)
                 over = lengths > limits
                 out[rows][over] *= (limits[over] / lengths[over])[:, None]
                 n_shortened += int(over.sum())
         if n_shortened:
             warnings.warn(
                 f"{n_shortened} of {len(out)} new objects would have had similarities far above those at the fit, as "
-                f"{evaluator.kernel!r} is not known to be psd; they were scaled down. More rank, or exact=True, helps.",
+                f"{evaluator.kernel!r} is not known to be psd; they were scaled down. Try another rank, or exact=True.",
                 KreinWarning,
                 stacklevel=4,
             )
         return out
 
-    def limited(self, basis: Array, kernel: Kernel) -> LandmarkMap:
-        """The same map of a basis U_i, told how long its rows are unless the kernel is psd.
+    def limited(self, basis: Array, block: Array, kernel: Kernel) -> LandmarkMap:
+        """The same map of a basis U_i, told how large similarities were at the fit unless the kernel is psd.
 
         For a psd kernel |k(x, Z) v|² <= w k(x, x): a weak direction stays weak for every x. Otherwise k(x, Z) v / w can
         be anything: errors of 300 |k(x, X)| were seen beside 3e-8 at the fit.
         """
         if kernel.traits.psd is True or basis.size == 0:
             return self
-        longest = math.sqrt(float(np.einsum("ij,ij->i", basis, basis).max()))
-        return replace(self, reach=TOO_LONG * longest)
+        largest = max(float(_lengths(part @ block).max()) for _, part in tiles(basis))
+        return replace(self, block=block, reach=TOO_LONG * largest)
 
     @property
     def nbytes(self) -> int:
@@ -159,7 +161,8 @@ def nystrom(
     Q = np.empty((len(members), k), dtype=dtype, order="F")
     known = np.searchsorted(members, found.rows)
     Q[known] = found.similarities @ transform
-    size = float(scipy.linalg.norm(found.similarities.ravel()))  # |k(X_i, Z)|; of a vector it cannot overflow
+    scales = np.empty(len(members))  # the largest |k(x, z)| of each member
+    scales[known] = np.abs(found.similarities).max(1)
     rest = np.ones(len(members), dtype=bool)
     rest[known] = False
     others = np.flatnonzero(rest)
@@ -168,10 +171,10 @@ def nystrom(
         part = others[start : start + step]
         block = evaluator.cross(take(objects, members[part]), found.landmarks, found.self_similarities)
         Q[part] = block @ transform
-        size = math.hypot(size, float(scipy.linalg.norm(block.ravel())))
+        scales[part] = np.abs(block).max(1)
     values = found.values[:k]
-    if evaluator.kernel.traits.psd is not True and len(others):  # else |Q Qᵀ| <= |K_i|, always
-        kept = _steady(Q, values, TOO_LARGE * size * math.sqrt(len(members) / len(found.rows)))
+    if evaluator.kernel.traits.psd is not True and len(others):  # else |q(x)|² <= k(x, x), always
+        kept = _steady(Q, scales, objects, members, found, evaluator)
         if not kept.all():
             Q, values, transform = np.asfortranarray(Q[:, kept]), values[kept], transform[:, kept]
     if Q.shape[1] > rank:  # w > 0 for all, so that the best approximation of Q Qᵀ is Q P Pᵀ Qᵀ, P leading in QᵀQ
@@ -181,16 +184,28 @@ def nystrom(
     return Q, np.sign(values), LandmarkMap(found.landmarks, found.rows, transform, found.self_similarities, usual)
 
 
-def _steady(Q: Array, values: Array, limit: float) -> NDArray[np.bool_]:
-    """Which columns to keep so that |Q diag(sign w) Qᵀ| <= limit; those that outgrow their own |w| most go first."""
-    kept = np.ones(len(values), dtype=bool)
-    G = gram(Q) / (limit or 1.0)  # |Q S Qᵀ|² = sum of s_i s_j (QᵀQ)_ij²
+def _steady(
+    Q: Array, scales: Array, objects: Any, members: Indices, found: Sketch, evaluator: Evaluator
+) -> NDArray[np.bool_]:
+    """Which columns to keep so that |q(x)|² stays comparable with the similarities of x itself, over the members.
+
+    For a psd kernel it is at most k(x, x). Where it is many times all that is known of x, a small w was inverted whose
+    direction is anything but small at x; the columns to blame go, worst first. At most 4096 members are looked at.
+    """
+    n, k = Q.shape
+    spots = np.arange(0, n, -(-n // CANDIDATES))  # members are in the caller's order: as good as any
+    known = np.diagonal(found.similarities)[:1]  # one self-similarity tells all where they are constant
+    constant = evaluator.kernel.traits.constant_diagonal
+    own = np.maximum(scales[spots], np.abs(known if constant else evaluator.diag(take(objects, members[spots]))))
+    own[own == 0.0] = float(own.max()) or 1.0
     with np.errstate(over="ignore"):
-        squares = np.minimum(G, 1e150) ** 2 * np.outer(np.sign(values), np.sign(values))
-    for j in np.argsort(-np.diagonal(G) / np.abs(values), kind="stable"):
-        if squares[np.ix_(kept, kept)].sum() <= 1.0:
-            break
-        kept[j] = False
+        shares = np.minimum((Q[spots].astype(np.float64) / np.sqrt(own)[:, None]) ** 2, 1e150)  # (m, k)
+    kept = np.ones(k, dtype=bool)
+    total = shares.sum(1)
+    while kept.any() and float((total**2).mean()) > TOO_LARGE**2:
+        blame = np.where(kept, shares.T @ total, -1.0)
+        kept[int(np.argmax(blame))] = False
+        total = shares[:, kept].sum(1)
     return kept
 
 

@@ -19,7 +19,16 @@ import scipy.sparse.linalg as spla
 from krein.arrays import Array, Indices
 from krein.errors import IndefiniteError, InputError, KreinWarning
 
-__all__ = ["BlockSparse", "Ends", "congruent", "core_logdet", "core_solve", "row_weights", "symmetric_core"]
+__all__ = [
+    "BlockSparse",
+    "Ends",
+    "check_symmetric",
+    "congruent",
+    "core_logdet",
+    "core_solve",
+    "row_weights",
+    "symmetric_core",
+]
 
 EPS = float(np.finfo(np.float64).eps)
 SMALL = 512  # up to this many rows dense algebra is quicker than any iteration, and exact
@@ -315,25 +324,27 @@ def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
     return [vectors * np.sqrt(np.maximum(values, 0.0)) for values, vectors in pairs]
 
 
-def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
-    """L with rounding's asymmetry averaged out; more than rounding is an error that shows the largest difference."""
-    if isinstance(L, BlockSparse):
-        size = max((float(np.abs(g.values).max(initial=0.0)) for g in L.groups), default=0.0)
-        if not all(np.isfinite(g.values).all() for g in L.groups):
-            raise InputError("L's blocks hold NaN or infinite values; a core needs finite numbers.")
-        return L.map_blocks(lambda i, j, b: _symmetric(b, size, f"L's block ({i}, {i})") if i == j else b, L.ranks)
-    L = np.asarray(L, dtype=np.float64)
-    if not np.isfinite(L).all():
-        raise InputError("L holds NaN or infinite values; a core needs finite numbers.")
-    return _symmetric(L, float(np.abs(L).max(initial=0.0)), "L")
-
-
-def _symmetric(L: Array, size: float, name: str) -> Array:
-    gap = float(np.abs(L - L.T).max(initial=0.0))
+def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
+    """Refuse NaN, infinity and more asymmetry than rounding makes, showing the largest difference."""
+    groups = core.groups if isinstance(core, BlockSparse) else (Group(np.arange(1), np.arange(1), core[None]),)
+    stacks = [g.values for g in groups]
+    if not all(np.isfinite(stack).all() for stack in stacks):
+        raise InputError(f"{name} holds NaN or infinite values; it needs finite numbers.")
+    size = max((float(np.abs(stack).max(initial=0.0)) for stack in stacks), default=0.0)
+    squares = [g.values for g in groups if np.array_equal(g.left, g.right)]
+    gap = max((float(np.abs(S - S.transpose(0, 2, 1)).max(initial=0.0)) for S in squares), default=0.0)
     if gap > 1e-8 * size:
         raise InputError(
-            f"{name} must be symmetric; the largest |L - Lᵀ| is {gap:.3g}. Pass (L + L.T) / 2 if that is meant."
+            f"{name} must be symmetric; the largest |M - Mᵀ| is {gap:.3g}. Pass (M + M.T) / 2 if that is meant."
         )
+
+
+def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
+    """L with rounding's asymmetry averaged out; more than rounding is an error."""
+    L = L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
+    check_symmetric(L, "L")
+    if isinstance(L, BlockSparse):
+        return L.map_blocks(lambda i, j, b: b / 2.0 + b.T / 2.0 if i == j else b, L.ranks)
     return L / 2.0 + L.T / 2.0
 
 

@@ -25,7 +25,7 @@ CORRECTIONS = ("none", "shift", "clip", "flip", "square")
 
 
 def psd_shift(f: Factorization) -> float:
-    """Return the smallest s >= 0 that makes ``f + s I`` psd.
+    """Return the smallest s >= 0 that makes ``f + s I`` psd; an estimate for a large block-sparse core.
 
     U is orthonormal, so f has the eigenvalues of its core, plus its shift, and the shift itself besides: O(r³),
     whatever n. For a block-sparse core it is a Ritz value with its residual added, or the Gershgorin bound if smaller.
@@ -52,6 +52,8 @@ def correct(
     one_of("estimate", estimate, ("exact", "lanczos"))
     if not (math.isfinite(factor) and factor >= 1.0):
         raise InputError(f"factor must be at least 1, or the shifted matrix is not psd; got {factor!r}.")
+    if how != "shift" and (factor != 1.0 or estimate != "exact"):
+        raise InputError(f"factor and estimate belong to 'shift'; {how!r} takes neither.")
     if how == "none":
         return f
     if how == "shift":

@@ -6,8 +6,9 @@ A message names what was needed, what was seen and what to do. Nothing below thi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 
-__all__ = ["IndefiniteError", "InputError", "KernelError", "KreinError", "KreinWarning", "one_of"]
+__all__ = ["IndefiniteError", "InputError", "KernelError", "KreinError", "KreinWarning", "one_of", "whole_number"]
 
 
 class KreinError(ValueError):
@@ -35,3 +36,9 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> None:
     known = tuple(choices)
     if not (isinstance(value, str) and value in known):
         raise InputError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}.")
+
+
+def whole_number(name: str, value: object, least: int, why: str = "") -> None:
+    """Raise InputError unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")

@@ -20,8 +20,18 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import Array, Indices
-from krein.blocksparse import EPS, BlockSparse, Ends, congruent, core_logdet, core_solve, row_weights, symmetric_core
+from krein.arrays import Array, Indices, check_indices
+from krein.blocksparse import (
+    EPS,
+    BlockSparse,
+    Ends,
+    check_symmetric,
+    congruent,
+    core_logdet,
+    core_solve,
+    row_weights,
+    symmetric_core,
+)
 from krein.errors import InputError
 from krein.storage import compress, dtype_name, gram, orthonormalise, tiles
 
@@ -53,6 +63,7 @@ class Factorization:
             raise InputError(f"order must name each of the rows 0 .. {n - 1} once; some are named twice.")
         if not math.isfinite(self.shift):
             raise InputError(f"shift must be a finite number; got {self.shift!r}.")
+        check_symmetric(self.core)
 
     @classmethod
     def from_links(
@@ -68,6 +79,7 @@ class Factorization:
         if not all(np.isfinite(Q).all() for Q in blocks):
             raise InputError("Q_blocks hold NaN or infinite values; a factorization needs finite numbers.")
         size = sum(Q.shape[1] for Q in blocks)
+        L = L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
         if L.shape != (size, size):
             raise InputError(f"L must be {size} x {size}, the columns of Q_blocks together; got shape {L.shape}.")
         pairs = [orthonormalise(np.array(Q, order="F")) for Q in blocks]  # a copy: QR may overwrite it
@@ -163,7 +175,7 @@ class Factorization:
 
     def diagonal(self, core: Array | BlockSparse | None = None) -> Array:
         """The diagonal of U S Uᵀ for a core S; without one, of the matrix itself, shift included."""
-        blocks = self._diagonal_blocks(self.core if core is None else core)
+        blocks = self.core_diagonal_blocks(core)
         out = np.full(self.shape[0], self.shift if core is None else 0.0)
         for i, (rows, _) in enumerate(self.spans):
             inner = blocks[i] if self.maps is None else self.maps[i] @ blocks[i] @ self.maps[i].T
@@ -174,15 +186,15 @@ class Factorization:
 
     def rows(self, indices: Any) -> Array:
         """The rows ``indices`` of the matrix, (len(indices), n), shift included."""
-        wanted = self._indices(indices)
-        left = self.basis_rows(wanted)
-        out = self.lift(self.core @ left.T.toarray()).T
+        wanted = check_indices(indices, self.shape[0])
+        left = self.basis_rows(wanted)  # sparse: r k work a row with a dense core
+        out = self.lift((left @ self.core).T if isinstance(self.core, np.ndarray) else self.core @ left.T.toarray()).T
         out[np.arange(len(wanted)), wanted] += self.shift
         return np.ascontiguousarray(out)
 
     def basis_rows(self, indices: Any) -> sp.csr_matrix:
         """The rows ``indices`` of U, sparse: each has the columns of its own block alone."""
-        wanted = self._indices(indices)
+        wanted = check_indices(indices, self.shape[0])
         parts = self._by_block(wanted)
         sizes = np.zeros(len(wanted), dtype=np.int64)
         for i, here, _ in parts:
@@ -197,12 +209,12 @@ class Factorization:
 
     def entries(self, rows: Any, cols: Any) -> Array:
         """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
-        sides = [(wanted, self._by_block(wanted)) for wanted in (self._indices(rows), self._indices(cols))]
-        out = np.zeros((len(sides[0][0]), len(sides[1][0])))
-        for i, here, left in sides[0][1]:
-            for j, there, right in sides[1][1]:
-                out[np.ix_(here, there)] = left @ self._core_block(i, j) @ right.T
-        out[np.equal.outer(sides[0][0], sides[1][0])] += self.shift
+        here, there = check_indices(rows, self.shape[0]), check_indices(cols, self.shape[0])
+        out = np.zeros((len(here), len(there)))
+        for i, mine, left in self._by_block(here):
+            for j, yours, right in self._by_block(there):
+                out[np.ix_(mine, yours)] = left @ self._core_block(i, j) @ right.T
+        out[np.equal.outer(here, there)] += self.shift
         return out
 
     def basis_tiles(self, i: int) -> Iterator[tuple[slice, Array]]:
@@ -210,7 +222,10 @@ class Factorization:
         for part, stored in tiles(self.bases[i]):
             yield part, stored if self.maps is None else stored @ self.maps[i]
 
-    # -- as a matrix -----------------------------------------------------------------------------------------------
+    __array_ufunc__ = None  # so that v @ f comes here
+
+    def __rmatmul__(self, x: Array) -> Array:
+        return (self @ np.asarray(x).T).T  # symmetric
 
     def __matmul__(self, x: Array) -> Array:
         x = self._rows_of(x, "@")
@@ -253,7 +268,7 @@ class Factorization:
 
     def ends(self) -> Ends:
         """The smallest and largest eigenvalue of the n x n matrix with what is known of their error."""
-        if isinstance(self.core, BlockSparse) and "_core_eigenvalues" not in self.__dict__:
+        if isinstance(self.core, BlockSparse):
             e, exact = self.core.ends, self.core.ends.exact
             bounds = [e.smallest, e.largest, e.lower_bound, e.upper_bound]
             residual = e.residual
@@ -274,6 +289,8 @@ class Factorization:
     def n_negative(self, tol: float | None = None) -> int:
         """How many of the n eigenvalues are below -tol, by default 10 r u |M|."""
         values = self.eigenvalues()
+        if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
+            raise InputError(f"tol must be a number of at least 0, or None; got {tol!r}.")
         if tol is None:
             tol = 10 * max(1, self.rank) * EPS * float(np.abs(self._core_eigenvalues).max(initial=0.0))
         outside = self.shape[0] - self.rank if self.shift < -tol else 0
@@ -310,12 +327,10 @@ class Factorization:
         outside = self.shape[0] - self.rank
         return core_logdet(self.core, t) + (outside * math.log(t) if outside else 0.0)
 
-    # -- at the door -----------------------------------------------------------------------------------------------
-
     def _ridge(self, ridge: float, verb: str) -> float:
+        if isinstance(ridge, bool) or not isinstance(ridge, int | float | np.number) or not math.isfinite(ridge):
+            raise InputError(f"{verb} needs a finite number as ridge; got {ridge!r}.")
         t = self.shift + float(ridge)
-        if not math.isfinite(t):
-            raise InputError(f"{verb} needs a finite ridge; got {ridge!r}.")
         if t <= 0.0 and self.shape[0] > self.rank:
             raise InputError(
                 f"{verb} needs shift + ridge > 0, because {self.shape[0] - self.rank} of {self.shape[0]} eigenvalues "
@@ -325,18 +340,11 @@ class Factorization:
 
     def _rows_of(self, x: Any, verb: str) -> Array:
         x = np.asarray(x)
+        if x.dtype.kind not in "biuf":
+            raise InputError(f"{verb} needs real numbers; got dtype {x.dtype}.")
         if x.ndim not in (1, 2) or len(x) != self.shape[0]:
             raise InputError(f"{verb} needs an array of {self.shape[0]} rows (1-D or 2-D); got shape {x.shape}.")
         return np.asarray(x, dtype=np.float64)
-
-    def _indices(self, indices: Any) -> Indices:
-        wanted = np.atleast_1d(np.asarray(indices))
-        if wanted.dtype == bool or wanted.ndim != 1 or (wanted.size and not np.issubdtype(wanted.dtype, np.integer)):
-            raise InputError(f"indices must be a 1-D array of integers; got {wanted.dtype} of shape {wanted.shape}.")
-        wanted = wanted.astype(np.intp)
-        if wanted.size and not (-self.shape[0] <= wanted.min() and wanted.max() < self.shape[0]):
-            raise InputError(f"indices must lie in 0 .. {self.shape[0] - 1}; got {wanted.min()} .. {wanted.max()}.")
-        return wanted % max(1, self.shape[0])
 
     @cached_property
     def _positions(self) -> Indices:
@@ -360,7 +368,9 @@ class Factorization:
             return self.core.block(i, j)
         return self.core[self.spans[i][1], self.spans[j][1]]
 
-    def _diagonal_blocks(self, core: Array | BlockSparse) -> list[Array]:
+    def core_diagonal_blocks(self, core: Array | BlockSparse | None = None) -> list[Array]:
+        """The blocks M_ii of the core, or of another one of its shape."""
+        core = self.core if core is None else core
         if core.shape != (self.rank, self.rank):
             raise InputError(f"diagonal needs a core of shape {(self.rank, self.rank)}; got {core.shape}.")
         if isinstance(core, BlockSparse):
@@ -378,7 +388,8 @@ def compressed(
     """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases``."""
     ranks = [U.shape[1] for U in bases]
     stored, maps, turns = [], [], []
-    for i, weights in enumerate(row_weights(core, ranks)):
+    needed = row_weights(core, ranks) if name in ("float16", "int8") else [np.empty((0, 0))] * len(ranks)
+    for i, weights in enumerate(needed):
         U, bases[i] = np.asarray(bases[i], dtype=np.float64), None
         B, A, T = compress(U, name, weights)
         stored.append(B)

@@ -40,14 +40,11 @@ def dtype_name(dtype: Any) -> str:
 
 
 def tiles(stored: Any) -> Iterator[tuple[slice, Array]]:
-    """Yield (rows, those rows in float64), all at once where no conversion is needed."""
-    if stored.dtype == np.float64:
-        yield slice(0, len(stored)), stored
-        return
+    """Yield (rows, those rows in float64), so that no copy or product is larger than a tile."""
     step = max(1, TILE // max(1, stored.shape[1]))
     for start in range(0, len(stored), step):
         rows = slice(start, min(start + step, len(stored)))
-        yield rows, stored[rows].astype(np.float64)
+        yield rows, stored[rows].astype(np.float64, copy=False)
 
 
 def orthonormalise(Q: Array) -> tuple[Array, Array]:

@@ -52,7 +52,8 @@ def out_of_range(
     """Count the entries of U M Uᵀ (the shift aside) outside [low, high], by looking at ``n_rows`` random rows.
 
     The share of a row is unbiased for the share of the matrix, and rows are independent draws, so their spread gives
-    the interval. None means no limit on that side. Rounding, 1e-9 of the larger limit, is not counted.
+    the interval. None means no limit on that side. Rounding, 1e-9 of the largest number at hand, is not
+    counted.
     """
     floor, ceiling = _limits(low, high)
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 2:
@@ -61,10 +62,11 @@ def out_of_range(
     exact = n_rows >= n
     rows = np.arange(n) if exact else stream(seed_from(random_state), 0).choice(n, int(n_rows), replace=False)
     bare = replace(f, shift=0.0)
-    slack = 1e-9 * max((abs(end) for end in (floor, ceiling) if math.isfinite(end)), default=0.0)
+    limits = max((abs(end) for end in (floor, ceiling) if math.isfinite(end)), default=0.0)
     shares, smallest, largest = [], math.inf, -math.inf
     for strip in _strips(rows, n):
         values = bare.rows(strip)
+        slack = 1e-9 * max(limits, float(np.abs(values).max()))
         shares.append(((values < floor - slack) | (values > ceiling + slack)).mean(1))
         smallest, largest = min(smallest, float(values.min())), max(largest, float(values.max()))
     found = np.concatenate(shares)

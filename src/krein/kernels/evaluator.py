@@ -38,7 +38,7 @@ class Evaluator:
 
     @property
     def n_evaluations(self) -> int:
-        """How many kernel entries were evaluated so far; those `Normalized` needs on the way do not count."""
+        """How many kernel entries were evaluated so far, self-similarities included."""
         return self._count
 
     def block(self, A: Any, B: Any) -> Array:
@@ -80,7 +80,7 @@ class Evaluator:
         if n == 0:
             return np.empty(0)
         values = np.asarray(self.kernel.diag(A))
-        self._add(n)
+        self._add(self.kernel.diag_entries(n))
         return self._checked(values, (n,), "diag(A)", 0)
 
     def chunks(self, A: Any, B: Any, dtype: Any = None, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
@@ -93,6 +93,7 @@ class Evaluator:
         kernel = self.kernel
         if isinstance(kernel, Normalized) and diag_B is None and m > 0 and n > 0:
             diag_B = kernel.kernel.diag(B)  # once, not once per chunk
+            self._add(kernel.diag_entries(m))
         step = max(1, self.chunk_entries // max(1, m))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
@@ -102,7 +103,7 @@ class Evaluator:
                 continue
             some = A if shape[0] == n else rows(A, part)
             values = kernel.cross(some, B, diag_B) if isinstance(kernel, Normalized) else kernel(some, B)
-            self._add(shape[0] * m)
+            self._add(shape[0] * m + (kernel.diag_entries(shape[0]) if isinstance(kernel, Normalized) else 0))
             yield part, self._checked(np.asarray(values), shape, "k(A, B)", start)
 
     def _add(self, n_entries: int) -> None:

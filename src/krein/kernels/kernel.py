@@ -63,6 +63,10 @@ class Kernel(ABC):
     def diag(self, A: Any) -> Array:
         """Return k(x, x) for every x in A, shape (len(A),)."""
 
+    def diag_entries(self, n_objects: int) -> int:
+        """Return how many entries of k `diag` evaluates for ``n_objects``."""
+        return n_objects
+
     def bind(self, X: Any) -> Kernel:
         """Return this kernel with the parameters left None bound to the data X; itself if there are none."""
         return self
@@ -108,6 +112,9 @@ class Sum(Kernel):
     def diag(self, A: Any) -> Array:
         return _accumulated(np.add, (term.diag(A) for term in self.terms))
 
+    def diag_entries(self, n_objects: int) -> int:
+        return max(term.diag_entries(n_objects) for term in self.terms)
+
     def bind(self, X: Any) -> Kernel:
         bound_terms = tuple(term.bind(X) for term in self.terms)
         return self if bound_terms == self.terms else Sum(bound_terms)
@@ -133,6 +140,9 @@ class Product(Kernel):
 
     def diag(self, A: Any) -> Array:
         return _accumulated(np.multiply, (factor.diag(A) for factor in self.factors))
+
+    def diag_entries(self, n_objects: int) -> int:
+        return max(factor.diag_entries(n_objects) for factor in self.factors)
 
     def bind(self, X: Any) -> Kernel:
         bound_factors = tuple(factor.bind(X) for factor in self.factors)
@@ -169,6 +179,9 @@ class Scaled(Kernel):
 
     def diag(self, A: Any) -> Array:
         return self.factor * self.kernel.diag(A)
+
+    def diag_entries(self, n_objects: int) -> int:
+        return self.kernel.diag_entries(n_objects)
 
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)

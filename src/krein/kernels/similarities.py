@@ -20,10 +20,10 @@ __all__ = ["ASYMMETRY", "FromCallable", "Normalized", "Precomputed", "as_kernel"
 
 ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}  # |S_ij - S_ji| <= this times max |S| is rounding
 STRIP = 1024  # rows compared at once, so that checking n² numbers needs no second n²
-DIAGONAL_CHUNK = 32  # a callable gives its diagonal in blocks of this many objects
+DIAGONAL_CHUNK = 8  # a callable gives its diagonal in blocks of this many objects
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FromCallable(Kernel):
     """Any function k(A, B) -> array of shape (len(A), len(B)), with the traits its author declares for it."""
 
@@ -42,6 +42,10 @@ class FromCallable(Kernel):
     def traits(self) -> Traits:
         return self.declared
 
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"FromCallable({name})"
+
     def __call__(self, A: Any, B: Any = None) -> Array:
         values = self.function(A, A if B is None else B)
         values = values.toarray() if is_sparse(values) else np.asarray(values)
@@ -51,6 +55,10 @@ class FromCallable(Kernel):
         n = count_objects(A)
         parts = [rows(A, slice(start, start + DIAGONAL_CHUNK)) for start in range(0, n, DIAGONAL_CHUNK)]
         return np.concatenate([self._diagonal(part) for part in parts]) if parts else np.empty(0)
+
+    def diag_entries(self, n_objects: int) -> int:
+        whole, rest = divmod(n_objects, DIAGONAL_CHUNK)
+        return whole * DIAGONAL_CHUNK**2 + rest**2
 
     def _diagonal(self, part: Any) -> Array:
         block, m = self(part, part), count_objects(part)
@@ -79,7 +87,8 @@ class Normalized(Kernel):
     def traits(self) -> Traits:
         inner = self.kernel.traits
         end = 1.0 if inner.psd else None  # Cauchy-Schwarz
-        return replace(inner, low=None if end is None else -end, high=end, constant_diagonal=True)
+        low = 0.0 if inner.low is not None and inner.low >= 0.0 else None if end is None else -end
+        return replace(inner, low=low, high=end, constant_diagonal=True)
 
     def __call__(self, A: Any, B: Any = None) -> Array:
         if B is None or B is A:
@@ -98,6 +107,9 @@ class Normalized(Kernel):
 
     def diag(self, A: Any) -> Array:
         return np.ones_like(self._lengths(self.kernel.diag(A)))
+
+    def diag_entries(self, n_objects: int) -> int:
+        return self.kernel.diag_entries(n_objects)
 
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)
