@@ -13,18 +13,6 @@ ROUNDING = {
     "float16": 0.0006,
     "int8": 0.006,
 }  # what each storage type may add to the error, in squares
-# From five seeds each, 500 sampled rows, with the published cut-off of links alone (1e-6) or another one of landmarks.
-CAUSES: dict[str, str] = {
-    "spambase rbf": "One seed makes the code's mean: 0.0015, beside 0.0004 and 0.0005. Its cut-off changes little.",
-    "spambase poly": "A third is the larger cut-off of weak links (with the code's: 0.007 to 0.014); the rest is open.",
-    "artificial1 rbf": "Near rounding: 5e-7 with landmark eigenvalues cut at 1e-10 of the largest, 5e-8 at 1e-12.",
-    "artificial1 poly": "Landmark eigenvalues are cut at 1e-10 of the largest; at 1e-12 the error is 0.6 of it.",
-    "artificial1 elm": "Two of five seeds: some directions of a basis are carried by 8 to 45 of 2500 rows, which the "
-    "192 sampled ones can miss. With the code's cut-off these seeds explode (20 and 58); tamed they still stand out.",
-    "cpusmall poly": "A matter of which rows are sampled: the code's three seeds are 0.082, 0.044 and 0.0014, and its "
-    "cut-off gives the same figures here.",
-    "gesture rbf": "Weakly determined links, whose cut-off is larger here; with the code's the errors are 0.17 to 6.8.",
-}
 
 
 def summarise(table: Table, reference: Path, quick: bool) -> str:
@@ -75,7 +63,8 @@ def summarise(table: Table, reference: Path, quick: bool) -> str:
         f"{' '.join(max(worst, key=worst.__getitem__))}.",
     ]
     for c, q in outside.items():
-        lines.append(f"- Outside: {c[0]} {c[1]}, ratio {q:.3g}. {CAUSES.get(' '.join(c), 'Cause not established.')}")
+        lines.append(f"- {'Above' if q > 1 else 'Below'}: {c[0]} {c[1]}, ratio {q:.3g}.")
+    lines += ["", "What is known of the causes is in docs/benchmarks.md."]
     return "\n".join([*lines, *storage_lines(table, cells)]) + "\n"
 
 
