@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 COLUMNS = (
     "n", "dtype", "build_seconds", "kernel_seconds", "ratio", "held_bytes", "formula_bytes", "peak_bytes",
-    "peak_over_held", "entries", "formula_entries", "partition_seconds", "sketches_seconds", "bases_seconds",
+    "peak_over_held", "entries", "formula_entries", "partition_seconds", "ranks_seconds", "bases_seconds",
     "links_seconds", "assemble_seconds",
 )  # fmt: skip
 SIZES = (10_000, 30_000, 100_000, 250_000, 500_000)
@@ -100,7 +100,7 @@ def measure(n: int, dtype: str) -> dict[str, Any]:
 
     kernel_seconds, _ = seconds(plain, repeat=2)
     best = min(first, second)
-    named = ("partition", "sketches", "bases", "links", "assemble")
+    named = ("partition", "ranks", "bases", "links", "assemble")
     return {
         "n": n, "dtype": dtype, "build_seconds": best, "kernel_seconds": kernel_seconds, "ratio": best / kernel_seconds,
         "held_bytes": held, "formula_bytes": width * n * RANK + 8 * (BLOCKS * RANK) ** 2, "peak_bytes": peak,

@@ -214,9 +214,8 @@ def approximate(
         n = count_objects(plan.objects)
         evaluator.symmetric(take(plan.objects, stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    sketches, ranks = _sketches(plan, clusters, evaluator)
-    bases, triangles, maps, blocks = _bases(plan, clusters, sketches, ranks, evaluator)
-    del sketches
+    ranks = _ranks(plan, clusters, evaluator)
+    bases, triangles, maps, blocks = _bases(plan, clusters, ranks, evaluator)
     blocks |= _links(plan, clusters, bases, triangles, evaluator)
     return _assemble(plan, clusters, bases, maps, blocks, evaluator)
 
@@ -291,47 +290,48 @@ class _Plan:
         return found
 
 
-def _sketches(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> tuple[list[Sketch], Indices]:
-    """Landmarks and ranks of all clusters. Rule 2 needs spectra first, from a sample of its own."""
-    embedding = clusters.embedding
-    places = None if embedding is None else partial(embedding, evaluator)
-
-    def one(i: int, count: int, rule: str, key: int) -> Sketch:
-        members, rng = clusters.members(i), stream(plan.seed, key, i)
-        return sketch(plan.objects, members, int(min(count, len(members))), rule, evaluator, rng, places)
-
+def _ranks(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
+    """The rank of each cluster. Rule 2 needs spectra, from a sample of its own."""
     c, sizes = clusters.n_blocks, clusters.sizes
     if plan.total_rank is None:
-        ranks = np.minimum(plan.rank, sizes)
-    elif plan.allocation != "spectral":
-        ranks = allocate(plan.total_rank, sizes, plan.allocation)
-    else:
-        count = 2 * PER_RANK * -(-plan.total_rank // c)
-        found = plan.each(one, [(i, count, "uniform", 3) for i in range(c)], "spectra")
+        return np.minimum(plan.rank, sizes)
+    if plan.allocation != "spectral":
+        return allocate(plan.total_rank, sizes, plan.allocation)
+    count = 2 * PER_RANK * -(-plan.total_rank // c)
+
+    def spectrum(i: int) -> Array:
+        found = _sketch(plan, clusters, evaluator, i, count, "uniform", 3)
         # W is a uniform l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
-        spectra = [s.values * n_i / len(s.rows) for s, n_i in zip(found, sizes, strict=True)]
-        ranks = allocate(plan.total_rank, sizes, "spectral", spectra)
-    wanted = [(i, PER_RANK * int(ranks[i]), plan.landmarks, 1) for i in range(c)]
-    return plan.each(one, wanted, "landmarks"), ranks
+        return np.asarray(found.values * (sizes[i] / len(found.rows)))
+
+    spectra = plan.each(spectrum, [(i,) for i in range(c)], "spectra")
+    return allocate(plan.total_rank, sizes, "spectral", spectra)
+
+
+def _sketch(plan: _Plan, clusters: Partition, evaluator: Evaluator, i: int, count: int, rule: str, key: int) -> Sketch:
+    members, rng = clusters.members(i), stream(plan.seed, key, i)
+    places = None if clusters.embedding is None else partial(clusters.embedding, evaluator)
+    return sketch(plan.objects, members, min(count, len(members)), rule, evaluator, rng, places)
 
 
 def _bases(
-    plan: _Plan, clusters: Partition, sketches: list[Sketch], ranks: Indices, evaluator: Evaluator
+    plan: _Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator
 ) -> tuple[list[Array], list[Array], list[LandmarkMap], dict[tuple[int, int], Array]]:
     """Part 2: Q_i = U_i R_i for each cluster, the map of U_i, and the core's diagonal blocks R_i diag(signs) R_iᵀ."""
 
-    def one(i: int) -> tuple[Array, Array, LandmarkMap, Array]:
-        Q, signs, extension = nystrom(
-            plan.objects, clusters.members(i), int(ranks[i]), sketches[i], evaluator, plan.working
-        )
+    def one(i: int) -> tuple[Array, Array, LandmarkMap, Array, bool]:
+        k = int(ranks[i])
+        found = _sketch(plan, clusters, evaluator, i, PER_RANK * k, plan.landmarks, 1)
+        Q, signs, extension = nystrom(plan.objects, clusters.members(i), k, found, evaluator, plan.working)
         U, R = orthonormalise(Q)
         R = R.astype(np.float64)
         block = (R * signs) @ R.T
         extension = replace(extension, transform=_right_divide(extension.transform, R)).limited(U, block, plan.kernel)
-        return U, R, extension, block
+        return U, R, extension, block, U.shape[1] < min(k, len(found.values))
 
     found = plan.each(one, [(i,) for i in range(clusters.n_blocks)], "bases")
-    cut = sum(U.shape[1] < min(k, len(s.values)) for (U, *_), k, s in zip(found, ranks.tolist(), sketches, strict=True))
+    bases, triangles, maps, diagonal, shorter = (list(column) for column in zip(*found, strict=True))
+    cut = sum(shorter)
     if cut:
         warnings.warn(
             f"In {cut} of {len(found)} blocks the Nyström approximation of {plan.kernel!r} would have exploded, as "
@@ -339,7 +339,6 @@ def _bases(
             KreinWarning,
             stacklevel=3,
         )
-    bases, triangles, maps, diagonal = (list(column) for column in zip(*found, strict=True))
     return bases, triangles, maps, {(i, i): block for i, block in enumerate(diagonal)}
 
 
