@@ -87,7 +87,10 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
 
 def _ritz(alphas: Array, betas: Array) -> LanczosResult:
     """Ritz values of T = tridiag(betas, alphas, betas), the spurious ones removed, with residuals of both ends."""
-    values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1])
+    try:
+        values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1])
+    except scipy.linalg.LinAlgError:  # LAPACK's quick way can fail on the many copies that lost orthogonality makes
+        values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1], lapack_driver="stev")
     floor = len(values) * EPS * np.abs(values).max()  # what rounding leaves of a residual
     residuals = betas[-1] * np.abs(vectors[-1]) + floor  # |A x - theta x| of each Ritz pair
     genuine = np.ones(len(values), dtype=bool)
