@@ -148,8 +148,8 @@ def nystrom(
     """Return (Q_i, signs, map): K_i ~ Q_i diag(signs) Q_iᵀ of rank <= ``rank`` (Eq. 4), and q(x) = k(x, Z) T.
 
     The landmarks' own rows come from W, so that exactly n_i l kernel entries are evaluated. Q_i is Fortran-ordered, for
-    a QR in place. An indefinite kernel can have a small w whose direction is anything but small elsewhere; directions
-    that make the whole larger than K_i can be are left out (k < ``rank``).
+    a QR in place. An indefinite kernel can have a small w whose direction is anything but small elsewhere: `_steady`
+    leaves such directions out (k < ``rank``), at the price of some self-similarities where those are not constant.
 
     With uniform landmarks the directions kept are W's strongest, as in the paper. Others may have put one landmark on
     most of the cluster and the rest on outliers (on such data errors of 0.44 were seen where 0.006 is possible): there

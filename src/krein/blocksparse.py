@@ -158,9 +158,6 @@ class BlockSparse:
         parts += [np.sqrt(2.0) * scipy.linalg.norm(b.ravel()) for i, j, b in self.blocks() if i != j and b.size]
         return float(scipy.linalg.norm(np.asarray(parts))) if parts else 0.0
 
-    def trace(self) -> float:
-        return float(sum(np.trace(block) for block in self.diagonal_blocks()))
-
     def eigenvalues(self) -> Array:
         """All eigenvalues, ascending: block by block if block-diagonal, by a dense core while that is affordable."""
         if self.is_block_diagonal:

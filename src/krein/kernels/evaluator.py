@@ -83,10 +83,9 @@ class Evaluator:
         self._add(self.kernel.diag_entries(n))
         return self._checked(values, (n,), "diag(A)", 0)
 
-    def chunks(self, A: Any, B: Any, dtype: Any = None, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
+    def chunks(self, A: Any, B: Any, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
         """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time; ``diag_B`` as in `cross`."""
-        for part, chunk in self._stream(A, B, diag_B):
-            yield part, chunk if dtype is None else chunk.astype(dtype, copy=False)
+        yield from self._stream(A, B, diag_B)
 
     def _stream(self, A: Any, B: Any, diag_B: Any) -> Iterator[tuple[slice, Array]]:
         n, m = count_objects(A), count_objects(B)

@@ -16,11 +16,8 @@ __all__ = ["RBF", "TL1", "Laplacian"]
 
 
 @dataclass(frozen=True)
-class RBF(Kernel):
-    """Gaussian kernel, exp(-gamma |x - y|²); psd, in (0, 1], with an infinite-dimensional feature space.
-
-    gamma left None is bound to 1 / (d var X), so that the kernel does not feel the data's scale.
-    """
+class _Exponential(Kernel):
+    """exp(-gamma d(x, y)) for a distance d: 1 on the diagonal, in an infinite-dimensional feature space."""
 
     gamma: float | None = None
 
@@ -29,6 +26,24 @@ class RBF(Kernel):
     def __post_init__(self) -> None:
         if self.gamma is not None:
             object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", self.gamma)
+        return _constant(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class RBF(_Exponential):
+    """Gaussian kernel, exp(-gamma |x - y|²); psd, in (0, 1], with an infinite-dimensional feature space.
+
+    gamma left None is bound to 1 / (d var X), so that the kernel does not feel the data's scale.
+    """
 
     @property
     def traits(self) -> Traits:
@@ -50,28 +65,10 @@ class RBF(Kernel):
         np.negative(values, out=values)
         return np.exp(values, out=values)
 
-    def diag(self, A: Any) -> Array:
-        bound(self, "gamma", self.gamma)
-        return _constant(A, 1.0, self)
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
-
-    def feature_dimension(self, n_features: int) -> float | None:
-        return math.inf
-
 
 @dataclass(frozen=True)
-class Laplacian(Kernel):
+class Laplacian(_Exponential):
     """Laplacian kernel, exp(-gamma |x - y|_1); psd, in (0, 1]."""
-
-    gamma: float | None = None
-
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
 
     @property
     def traits(self) -> Traits:
@@ -82,16 +79,6 @@ class Laplacian(Kernel):
         values = manhattan(*pair(A, B, self))
         values *= -gamma
         return np.exp(values, out=values)
-
-    def diag(self, A: Any) -> Array:
-        bound(self, "gamma", self.gamma)
-        return _constant(A, 1.0, self)
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
-
-    def feature_dimension(self, n_features: int) -> float | None:
-        return math.inf
 
 
 @dataclass(frozen=True)
