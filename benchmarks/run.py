@@ -1,4 +1,4 @@
-"""Run the benchmarks and write results/: python benchmarks/run.py [cells|lanczos|blocksparse|scaling|all] [--quick].
+"""Run the benchmarks and write results/: python benchmarks/run.py [NAME|all] [--quick]. The names are in README.md.
 
 Finished cells are skipped unless --force. BLAS gets --threads threads (1), set before numpy is loaded, and every
 table's JSON says so. --quick runs small versions into build/bench-quick, which show that everything works, no more.
@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("cells", "lanczos", "blocksparse", "scaling")
+BENCHMARKS = (
+    "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ rows = UnitSphere().fit_transform(krein.datasets.digits().X)
 train, new = rows[:1600], rows[1600:]
 
 # Approximate: 8 clusters, a basis of rank 24 in each. The 1600 x 1600 matrix is never formed.
-kernel = krein.SpherePolynomial(degree=3, a=1.2)  # a < sqrt(2): an indefinite kernel
-a = krein.approximate(train, kernel, n_blocks=8, rank=24, coupling="pairwise", random_state=0)
+kernel = krein.Sigmoid(gamma=2.0, coef0=-1.0)  # an indefinite kernel: its negative eigenvalues are its own
+a = krein.approximate(train, kernel, n_blocks=8, rank=24, random_state=0)
 f = a.factorization
 print(f"Built {f}")
 print(f"from {a.n_evaluations:,} kernel entries, {a.n_evaluations / len(train) ** 2:.1%} of all.")

@@ -29,7 +29,7 @@ overlap = FromCallable(shared_pairs, Traits(stationary=False, psd=None, low=0.0,
 print(krein.check_kernel(overlap, words, n_samples=100, random_state=0))
 
 # There are no coordinates: words are clustered by their similarities to a few landmarks.
-a = krein.approximate(words, overlap, n_blocks=5, rank=20, coupling="pairwise", random_state=0)
+a = krein.approximate(words, overlap, n_blocks=5, rank=20, random_state=0)
 f = a.factorization
 print(f"\n{f}\nrelative error {a.error(random_state=0)}, {f.n_negative()} negative eigenvalues")
 

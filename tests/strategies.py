@@ -5,13 +5,18 @@ The twin is written apart from the source: U as an n x r array, filled row by ro
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+import krein
 from krein import Factorization
 from krein.blocksparse import BlockSparse
+from krein.kernels import Kernel
 
 EPS = np.finfo(float).eps
 
@@ -195,3 +200,110 @@ HARD_DATA: dict[str, Callable[[], np.ndarray]] = {
     "1e200": lambda: 1e200 * _rng().standard_normal((60, 3)),
     "far clusters": lambda: np.vstack([c + _rng().standard_normal((20, 2)) for c in (0.0, 1e3, -1e5)]),
 }
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What to approximate and how, with the name of what makes it hard."""
+
+    kind: str
+    X: np.ndarray
+    kernel: Kernel
+    options: dict[str, Any]  # n_blocks, rank, random_state
+
+    def matrix(self) -> np.ndarray:
+        """K, dense, over its largest entry: at 1e200 nobody can square it."""
+        K = np.asarray(self.kernel.bind(self.X)(self.X), dtype=np.float64)
+        return K / (float(np.abs(K).max()) or 1.0)
+
+
+SCALE_FREE = (krein.RBF, krein.Laplacian, krein.Cosine, krein.Linear)  # in X: others would over- or underflow
+PROBLEM_KERNELS: tuple[Callable[[np.random.Generator], Kernel], ...] = (
+    lambda rng: krein.RBF(),
+    lambda rng: krein.RBF(gamma=10.0 ** rng.uniform(-3, 1)),
+    lambda rng: krein.Laplacian(),
+    lambda rng: krein.Linear(),
+    lambda rng: krein.Polynomial(degree=int(rng.integers(2, 5))),
+    lambda rng: krein.ELM(sigma_w=float(10.0 ** rng.uniform(-1, 5))),
+    lambda rng: krein.ArcCosine(),
+    lambda rng: krein.Cosine(),
+    lambda rng: krein.SpherePolynomial(degree=3, a=2.0),
+    lambda rng: krein.RBF() + krein.RBF(gamma=1e6) * float(10.0 ** rng.uniform(-2, 1)),  # a nugget
+    lambda rng: krein.SpherePolynomial(degree=3, a=1.2),  # from here on indefinite
+    lambda rng: krein.TL1(rho=10.0 ** rng.uniform(-0.5, 1)),
+    lambda rng: krein.TL1(),
+    lambda rng: krein.Sigmoid(),
+    lambda rng: krein.Sigmoid(gamma=1.0, coef0=-1.0),
+)
+SHAPES = ("plain", "blobs", "duplicates", "one direction", "tiny clusters", "heavy tails", "grid", "constant")
+
+
+def random_problem(seed: int) -> Problem:
+    """One of endlessly many problems: 20 to 800 rows, 1 to 30 blocks, any shape of data, scale and sign."""
+    rng = np.random.default_rng([20, seed])
+    n, d = round(10.0 ** rng.uniform(np.log10(20), np.log10(800))), int(rng.integers(1, 9))
+    shape = str(rng.choice(SHAPES, p=[0.15, 0.25, 0.15, 0.1, 0.15, 0.1, 0.07, 0.03]))
+    X = rng.standard_normal((n, d))
+    if shape == "blobs":
+        centres = 10.0 ** rng.uniform(0, 1) * rng.standard_normal((int(rng.integers(2, 12)), d))
+        X += centres[rng.integers(len(centres), size=n)]
+    elif shape == "duplicates":
+        X = X[rng.integers(0, max(1, n // int(rng.integers(2, 10))), n)]
+    elif shape == "one direction":
+        X = X[:, :1] * rng.standard_normal(d)
+    elif shape == "tiny clusters":  # most rows together, the others alone, in twos or in threes far off
+        far = 100.0 * rng.standard_normal((n, d))[np.arange(n) // int(rng.integers(1, 4))]
+        X = np.where(np.arange(n)[:, None] < min(n // 2, int(rng.integers(3, 25))), far + 0.01 * X, X)
+    elif shape == "heavy tails":
+        X *= rng.lognormal(0.0, 1.0, (n, 1))
+    elif shape == "grid":
+        X = np.round(X)
+    elif shape == "constant":
+        X[:] = X[0]
+    kernel = PROBLEM_KERNELS[int(rng.integers(len(PROBLEM_KERNELS)))](rng)
+    if kernel.traits.sphere:
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        X = np.where(lengths > 0, X / np.where(lengths > 0, lengths, 1.0), np.eye(1, d))
+    kind = f"{shape}, {kernel!r}"
+    if isinstance(kernel, SCALE_FREE) and getattr(kernel, "gamma", None) is None and rng.random() < 0.4:
+        power = rng.uniform(-100, 100)
+        X, kind = X * 10.0**power, f"{kind}, X times 1e{power:.0f}"
+    elif rng.random() < 0.3:
+        power = rng.uniform(-100, 100)
+        kernel, kind = kernel * 10.0**power, f"{kind}, k times 1e{power:.0f}"
+    blocks, rank = int(min(n, rng.integers(1, 31))), int(rng.integers(1, 25))
+    options = {"n_blocks": blocks, "rank": rank, "random_state": seed}
+    return Problem(f"{kind}, n {n}, d {d}, {blocks} blocks of rank {rank}", X, kernel, options)
+
+
+def quietly(X: Any, kernel: Any, **options: Any) -> krein.Approximation:
+    """Duplicates make fewer clusters than asked for, and low ranks a core too large; both are said, and fine here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", krein.KreinWarning)
+        return krein.approximate(X, kernel, **options)
+
+
+def relative(A: np.ndarray, K: np.ndarray) -> float:
+    """|A - K| / |K|, safe at 1e-200 and 1e200."""
+    return norm_of(A - K) / (norm_of(K) or 1.0)
+
+
+def block_diagonal(f: Factorization) -> np.ndarray:
+    """The same factorization without couplings, dense."""
+    M, U = dense_core(f.core), dense_basis(f)
+    alone = np.zeros_like(M)
+    for _, cols in f.spans:
+        alone[cols, cols] = M[cols, cols]
+    return U @ alone @ U.T
+
+
+def ideal(f: Factorization, K: np.ndarray) -> np.ndarray:
+    """The same clusters and ranks with leading left singular vectors of K[X_i, :] as bases, and the best core."""
+    U = np.zeros((len(K), f.rank))
+    for rows, cols in f.spans:
+        members = f.order[rows]
+        U[members, cols] = np.linalg.svd(K[members], full_matrices=False)[0][:, : cols.stop - cols.start]
+    return U @ (U.T @ K @ U) @ U.T

@@ -1,4 +1,7 @@
-"""Algorithm 1 from end to end, against a naive twin, dense kernel matrices and its own counts."""
+"""Both couplings from end to end, against dense kernel matrices; Algorithm 1 also against a naive twin and its counts.
+
+What only the shared coupling promises stands in test_shared.py.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ from sklearn.datasets import make_blobs
 
 import krein
 from krein import approximation as module
+from krein import building
 from krein.arrays import stream
 from krein.kernels import Evaluator
 
 INDEFINITE = [krein.TL1(rho=0.7), krein.Sigmoid(gamma=1.0, coef0=-0.5), krein.SpherePolynomial(degree=3, a=1.2)]
+both_couplings = pytest.mark.parametrize("coupling", ["shared", "pairwise"])
 PSD = [krein.RBF(gamma=2.0), krein.ELM(), krein.Laplacian(gamma=1.0), krein.Linear(), krein.Polynomial(gamma=1.0)]
 
 
@@ -61,7 +66,7 @@ def test_it_is_algorithm_1(kernel):
     """Where the kernel's own rank makes every link well determined, nothing separates us from the naive twin."""
     X = np.random.default_rng(0).standard_normal((120, 4))
     rank = 4 if isinstance(kernel, krein.Linear) else 10
-    a = krein.approximate(X, kernel, n_blocks=3, rank=rank, landmarks="uniform", random_state=5)
+    a = krein.approximate(X, kernel, n_blocks=3, rank=rank, coupling="pairwise", landmarks="uniform", random_state=5)
     naive = naive_meka(X, kernel, a.partition, rank, a.seed)
     assert np.abs(a.factorization.to_dense() - naive).max() <= 1e-8 * np.abs(naive).max()
 
@@ -69,7 +74,7 @@ def test_it_is_algorithm_1(kernel):
 @pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.5), *INDEFINITE])
 def test_diagonal_blocks_are_algorithm_1_for_any_kernel_and_the_rest_is_as_good(kernel):
     X = sphere(150)
-    a = krein.approximate(X, kernel, n_blocks=3, rank=12, landmarks="uniform", random_state=1)
+    a = krein.approximate(X, kernel, n_blocks=3, rank=12, coupling="pairwise", landmarks="uniform", random_state=1)
     ours, naive, K = a.factorization.to_dense(), naive_meka(X, kernel, a.partition, 12, a.seed), kernel(X)
     for i in range(3):
         block = np.ix_(a.partition.members(i), a.partition.members(i))
@@ -84,8 +89,8 @@ def test_diagonal_blocks_are_algorithm_1_for_any_kernel_and_the_rest_is_as_good(
 @pytest.mark.parametrize("allocation", ["equal", "size"])
 def test_kernel_entries_are_those_of_algorithm_1(drop, allocation):
     X = blobs(500, seed=3)
-    a = krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=5, rank=40, landmarks="uniform", allocation=allocation,
-                          drop=drop, random_state=0)  # fmt: skip
+    a = krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=5, rank=40, coupling="pairwise", landmarks="uniform",
+                          allocation=allocation, drop=drop, random_state=0)  # fmt: skip
     sizes, ranks = a.partition.sizes, np.array(a.factorization.ranks)
     assert (ranks >= 1).all()
     expected = int((sizes * np.minimum(2 * ranks, sizes)).sum())
@@ -98,10 +103,8 @@ def test_kernel_entries_are_those_of_algorithm_1(drop, allocation):
 
 def test_kmeans_landmarks_of_vectors_cost_no_kernel_entry():
     X = blobs(300)
-    counts = [
-        krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=3, rank=5, landmarks=rule, random_state=0).n_evaluations
-        for rule in ("uniform", "kmeans++", "leverage", "rpcholesky")
-    ]
+    make = partial(krein.approximate, X, krein.RBF(gamma=0.05), n_blocks=3, rank=5, coupling="pairwise", random_state=0)
+    counts = [make(landmarks=rule).n_evaluations for rule in ("uniform", "kmeans++", "leverage", "rpcholesky")]
     assert counts[0] == counts[1]
     assert counts[2] == counts[0] + 3 * (4 * 10) ** 2
     assert counts[3] == counts[0] + 300 * (10 + 1)
@@ -112,39 +115,45 @@ def test_kmeans_landmarks_of_vectors_cost_no_kernel_entry():
 
 @pytest.mark.parametrize("kernel", [*PSD, *INDEFINITE, krein.Normalized(krein.Polynomial(gamma=1.0))])
 @pytest.mark.parametrize("n_blocks", [1, 4])
-def test_full_rank_is_exact(kernel, n_blocks):
+@both_couplings
+def test_full_rank_is_exact(kernel, n_blocks, coupling):
     X = sphere(90)
-    a = krein.approximate(X, kernel, n_blocks=n_blocks, rank=90, random_state=0)
+    a = krein.approximate(X, kernel, n_blocks=n_blocks, rank=90, coupling=coupling, random_state=0)
     K = kernel(X)
     assert np.linalg.norm(a.factorization.to_dense() - K) <= 1e-8 * np.linalg.norm(K)
 
 
-def test_smooth_kernels_are_exact_at_full_rank_although_their_blocks_are_singular():
+@both_couplings
+def test_smooth_kernels_are_exact_at_full_rank_although_their_blocks_are_singular(coupling):
     X = np.random.default_rng(0).standard_normal((80, 2))
     kernel = krein.RBF(gamma=0.05)
-    a = krein.approximate(X, kernel, n_blocks=4, rank=80, random_state=0)
+    a = krein.approximate(X, kernel, n_blocks=4, rank=80, coupling=coupling, random_state=0)
     assert a.factorization.to_dense() == pytest.approx(kernel(X), abs=1e-8)
-    assert a.factorization.rank < 80
+    if coupling == "pairwise":  # which sees a cluster by itself; that it matters to others makes its rows full rank
+        assert a.factorization.rank < 80
 
 
-def test_auto_is_exact_up_to_2000_rows():
+@both_couplings
+def test_auto_is_exact_up_to_2000_rows(coupling):
     X = sphere(150)
-    a = krein.approximate(X, krein.RBF(), random_state=0)
+    a = krein.approximate(X, krein.RBF(), coupling=coupling, random_state=0)
     assert a.n_blocks == 1
     assert a.error().relative <= 1e-10
 
 
-def test_a_low_rank_kernel_is_exact_at_its_rank():
+@both_couplings
+def test_a_low_rank_kernel_is_exact_at_its_rank(coupling):
     X = np.random.default_rng(0).standard_normal((500, 5)) @ np.random.default_rng(1).standard_normal((5, 9))
-    a = krein.approximate(X, krein.Linear(), n_blocks=4, rank=20, random_state=0)
+    a = krein.approximate(X, krein.Linear(), n_blocks=4, rank=20, coupling=coupling, random_state=0)
     assert a.factorization.ranks == (5, 5, 5, 5)
     assert np.abs(a.factorization.to_dense() - X @ X.T).max() <= 1e-9 * np.abs(X @ X.T).max()
 
 
-def test_a_cluster_on_which_the_kernel_is_zero_takes_no_room():
+@both_couplings
+def test_a_cluster_on_which_the_kernel_is_zero_takes_no_room(coupling):
     X = np.concatenate([np.zeros((30, 2)), np.random.default_rng(0).standard_normal((30, 2)) + 9.0])
     for dtype in ("float64", "float32", "float16", "int8"):
-        a = krein.approximate(X, krein.Linear(), n_blocks=2, rank=4, dtype=dtype, random_state=0)
+        a = krein.approximate(X, krein.Linear(), n_blocks=2, rank=4, coupling=coupling, dtype=dtype, random_state=0)
         assert sorted(a.factorization.ranks) == [0, 2]
         assert a.error().relative <= (0.02 if dtype == "int8" else 2e-3)
         assert a.extend(X).shape == (60, 2)
@@ -156,7 +165,7 @@ def test_a_cluster_on_which_the_kernel_is_zero_takes_no_room():
 @pytest.mark.parametrize("drop", [0.0, 0.25, 0.5, 0.95, 1.0])
 def test_dropped_pairs_are_zero_and_the_most_distant(drop):
     X = blobs(400, c=6)
-    a = krein.approximate(X, krein.RBF(gamma=0.01), n_blocks=6, rank=6, drop=drop, random_state=0)
+    a = krein.approximate(X, krein.RBF(gamma=0.01), n_blocks=6, rank=6, coupling="pairwise", drop=drop, random_state=0)
     M, spans, D = a.factorization.core, a.factorization.spans, a.partition.centre_distances()
     assert np.array_equal(M, M.T)
     pairs = sorted(((i, j) for i in range(6) for j in range(i)), key=lambda p: -D[p])
@@ -165,13 +174,13 @@ def test_dropped_pairs_are_zero_and_the_most_distant(drop):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
-def test_a_block_sparse_core_equals_the_dense_one(monkeypatch, dtype):
+@both_couplings
+def test_a_block_sparse_core_equals_the_dense_one(monkeypatch, dtype, coupling):
     X = blobs(300, c=8)
-    make = partial(
-        krein.approximate, X, krein.RBF(gamma=0.01), n_blocks=8, rank=5, drop=0.7, dtype=dtype, random_state=0
-    )
+    make = partial(krein.approximate, X, krein.RBF(gamma=0.01), n_blocks=8, rank=5, coupling=coupling, drop=0.7,
+                   dtype=dtype, random_state=0)  # fmt: skip
     dense = make()
-    monkeypatch.setattr(module, "DENSE_CORE", 0)
+    monkeypatch.setattr(building, "DENSE_CORE", 0)
     thin = make()
     assert isinstance(dense.factorization.core, np.ndarray)
     assert isinstance(thin.factorization.core, krein.BlockSparse)
@@ -182,9 +191,10 @@ def test_a_block_sparse_core_equals_the_dense_one(monkeypatch, dtype):
     assert isinstance(make(drop=0.0).factorization.core, np.ndarray)
 
 
-def test_thousands_of_blocks_get_a_block_sparse_core():
+@both_couplings
+def test_thousands_of_blocks_get_a_block_sparse_core(coupling):
     X = np.random.default_rng(0).uniform(size=(9000, 2))
-    a = krein.approximate(X, krein.RBF(gamma=500.0), n_blocks=700, rank=6, drop=1.0, random_state=0)
+    a = krein.approximate(X, krein.RBF(gamma=500.0), n_blocks=700, rank=6, coupling=coupling, drop=1.0, random_state=0)
     assert a.factorization.rank > 4096
     assert isinstance(a.factorization.core, krein.BlockSparse)
     assert a.factorization.nbytes < 8 * (9000 * 6 + 4200 * 6 + 9000 + 2 * 4200)
@@ -194,9 +204,12 @@ def test_thousands_of_blocks_get_a_block_sparse_core():
 
 
 @pytest.mark.parametrize("landmarks", ["uniform", "kmeans++", "rpcholesky", "leverage"])
-def test_the_result_depends_on_the_seed_alone(landmarks):
+@both_couplings
+def test_the_result_depends_on_the_seed_alone(landmarks, coupling):
     X = blobs(400)
-    make = partial(krein.approximate, X, krein.RBF(gamma=0.05), n_blocks=5, rank=8, landmarks=landmarks)
+    make = partial(
+        krein.approximate, X, krein.RBF(gamma=0.05), n_blocks=5, rank=8, coupling=coupling, landmarks=landmarks
+    )
     one, two, other = make(random_state=3, n_jobs=1), make(random_state=3, n_jobs=2), make(random_state=4)
     assert np.array_equal(one.factorization.core, two.factorization.core)
     for U, V, m, w in zip(one.factorization.bases, two.factorization.bases, one.maps, two.maps, strict=True):
@@ -208,7 +221,8 @@ def test_the_result_depends_on_the_seed_alone(landmarks):
 
 def test_each_block_has_its_own_stream_whatever_happens_to_the_others():
     X = blobs(300, c=3)
-    make = partial(krein.approximate, X, krein.RBF(gamma=0.05), n_blocks=3, rank=6, landmarks="uniform", random_state=0)
+    make = partial(krein.approximate, X, krein.RBF(gamma=0.05), n_blocks=3, rank=6, coupling="pairwise",
+                   landmarks="uniform", random_state=0)  # fmt: skip
     full, alone = make(), make(drop=1.0)
     for U, V in zip(full.factorization.bases, alone.factorization.bases, strict=True):
         assert np.array_equal(U, V)
@@ -231,10 +245,11 @@ def test_every_kind_of_random_state_repeats(make_state):
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [("float32", 1e-5), ("float16", 2e-3), ("int8", 2e-2), (np.float32, 1e-5)]
 )
-def test_smaller_types_cost_their_rounding_only(dtype, tolerance):
+@both_couplings
+def test_smaller_types_cost_their_rounding_only(dtype, tolerance, coupling):
     X = blobs(400)
-    full = krein.approximate(X, krein.RBF(gamma=0.02), n_blocks=4, rank=12, random_state=0)
-    small = krein.approximate(X, krein.RBF(gamma=0.02), n_blocks=4, rank=12, dtype=dtype, random_state=0)
+    make = partial(krein.approximate, X, krein.RBF(gamma=0.02), n_blocks=4, rank=12, coupling=coupling, random_state=0)
+    full, small = make(), make(dtype=dtype)
     K = full.factorization.to_dense()
     assert np.linalg.norm(small.factorization.to_dense() - K) <= tolerance * np.linalg.norm(K)
     assert small.factorization.nbytes < full.factorization.nbytes
@@ -249,13 +264,14 @@ def test_auto_dtype_is_the_datas_own():
 
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
 @pytest.mark.parametrize("landmarks", ["uniform", "kmeans++"])
-def test_memory_held_and_peak(monkeypatch, dtype, size, landmarks):
+@both_couplings
+def test_memory_held_and_peak(monkeypatch, dtype, size, landmarks, coupling):
     """Held: n k + r² numbers, the order, and landmarks. Peak: at most twice that and a few chunks of kernel entries."""
     n, k, c, d, chunk = 20_000, 32, 4, 3, 2**16
     X = np.random.default_rng(0).standard_normal((n, d))
     monkeypatch.setattr(module, "Evaluator", partial(Evaluator, chunk_entries=chunk))
-    make = partial(krein.approximate, X, krein.RBF(gamma=1.0), n_blocks=c, rank=k, landmarks=landmarks, dtype=dtype,
-                   random_state=0)  # fmt: skip
+    make = partial(krein.approximate, X, krein.RBF(gamma=1.0), n_blocks=c, rank=k, coupling=coupling,
+                   landmarks=landmarks, dtype=dtype, random_state=0)  # fmt: skip
     make()  # imports and caches are not counted
     gc.collect()
     tracemalloc.start()
@@ -265,19 +281,23 @@ def test_memory_held_and_peak(monkeypatch, dtype, size, landmarks):
     f, r = a.factorization, c * k
     maps = 0 if size == 8 else c * k * k * 8
     assert f.nbytes == n * k * size + r * r * 8 + n * 8 + maps
-    assert a.nbytes == c * 2 * k * (d * 8 + 8 + k * 8) + c * d * 8
-    print(f"{dtype} {landmarks}: peak / held = {peak / (f.nbytes + a.nbytes):.2f}")
-    assert peak <= 2 * (f.nbytes + a.nbytes) + 8 * chunk * 8
+    count = sum(len(m.rows) for m in a.maps)  # landmarks; the shared coupling also looks at those of other clusters
+    assert count == 2 * k * c if coupling == "pairwise" else 2 * k * c < count <= 8 * k * c
+    assert a.nbytes == count * (d * 8 + 8 + k * 8) + c * d * 8
+    print(f"{coupling} {dtype} {landmarks}: peak / held = {peak / (f.nbytes + a.nbytes):.2f}")
+    tried = 0 if coupling == "pairwise" else 4 * (8 * k) ** 2 * 8  # 4 rows per landmark, 8 k of them: whatever n is
+    assert peak <= 2 * (f.nbytes + a.nbytes) + 8 * chunk * 8 + 3 * tried
 
 
 # -- other inputs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("landmarks", ["uniform", "kmeans++", "rpcholesky", "leverage"])
-def test_sparse_rows_strings_and_matrices(landmarks):
+@both_couplings
+def test_sparse_rows_strings_and_matrices(landmarks, coupling):
     X = blobs(200) * (np.random.default_rng(0).random((200, 4)) > 0.3)
     kernel = krein.RBF(gamma=0.02)
-    make = partial(krein.approximate, n_blocks=3, rank=25, landmarks=landmarks, random_state=0)
+    make = partial(krein.approximate, n_blocks=3, rank=25, coupling=coupling, landmarks=landmarks, random_state=0)
     errors = [
         make(X, kernel).error().relative,
         make(sp.csr_matrix(X), kernel).error().relative,
@@ -336,13 +356,14 @@ def hard_problem(seed):
 
 
 @pytest.mark.parametrize("first", range(0, 240, 40))
-def test_no_explosion_on_hard_problems(first):
+@both_couplings
+def test_no_explosion_on_hard_problems(first, coupling):
     worst = (0.0, None)
     for seed in range(first, first + 40):
         X, kernel, options = hard_problem(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", krein.KreinWarning)  # warning is right; finite is the point
-            a = krein.approximate(X, kernel, **options)
+            a = krein.approximate(X, kernel, coupling=coupling, **options)
         assert np.isfinite(a.factorization.eigenvalues()).all()
         assert np.isfinite(a.factorization.to_dense()).all()
         worst = max(worst, (a.error().relative, seed), key=lambda pair: pair[0])
@@ -354,5 +375,7 @@ def test_an_exploding_indefinite_block_is_cut_and_says_so():
     S[28:] = S[:, 28:] = 1.0  # what nearly all objects share is not what they are to each other
     S[28:, 28:] = 0.0
     with pytest.warns(krein.KreinWarning, match="1 of 1 blocks .* would have exploded"):
-        a = krein.approximate(None, krein.Precomputed(S), n_blocks=1, rank=1, landmarks="uniform", random_state=1)
+        a = krein.approximate(
+            None, krein.Precomputed(S), n_blocks=1, rank=1, coupling="pairwise", landmarks="uniform", random_state=1
+        )
     assert a.error().relative <= 1.05

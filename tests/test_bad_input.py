@@ -70,12 +70,14 @@ PARAMETERS = [
     ({"n_blocks": 31}, "at most the number of objects, 30; got 31"),
     ({"total_rank": 3, "n_blocks": 4}, r"total_rank must be an integer of at least 4 \(one per block"),
     ({"total_rank": 2.5}, "total_rank must be an integer"),
-    ({"coupling": "all"}, "coupling must be one of 'pairwise'.*; got 'all'"),
+    ({"coupling": "all"}, "coupling must be one of 'shared', 'pairwise'; got 'all'"),
     ({"landmarks": "best"}, "landmarks must be one of 'uniform', .*; got 'best'"),
     ({"landmarks": None}, "landmarks must be one of"),
     ({"allocation": "fair"}, "allocation must be one of 'equal', 'spectral', 'size'; got 'fair'"),
     *[({"dtype": value}, "dtype must be one of 'auto', 'float64'") for value in ("float8", int, object(), 3, np.int64)],
     *[({"drop": value}, "drop is a share of cluster pairs, from 0 to 1") for value in (-0.1, 1.1, np.nan, "x", True, None)],
+    *[({"max_error": value}, "max_error must be a relative error above 0, or None") for value in (0, -0.1, np.nan, "x", True)],
+    *[({"max_memory": value}, "max_memory must be a number of bytes above 0") for value in (0, -1, np.inf, "1 GB", False)],
     *[({"n_jobs": value}, "n_jobs must be a non-zero integer") for value in (0, 1.5, "all")],
 ]  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krein import Factorization, certify, correct, gershgorin
+from krein import Factorization, blockcholesky, certify, correct, gershgorin, krylov
 from krein import blocksparse as module
 from krein.blocksparse import BlockSparse, congruent, core_logdet, core_solve, row_weights, symmetric_core
 from krein.errors import IndefiniteError, InputError, KreinWarning
@@ -52,9 +54,17 @@ def test_it_is_the_dense_matrix(case):
         assert abs(core.ends.largest - values[-1]) <= 100 * EPS * size
 
 
-@given(sparse_cores())
-def test_solve_and_logdet_equal_the_dense_ones(case):
+@pytest.mark.parametrize("limit", [blockcholesky.FLOPS_LIMIT, -1.0])
+@given(case=sparse_cores())
+def test_solve_and_logdet_equal_the_dense_ones(limit, case):
+    """By Cholesky, and by the iteration and the spectrum where that is declined."""
     core, rng = case
+    with mock.patch.object(blockcholesky, "FLOPS_LIMIT", limit):
+        assert core.can_factor == (limit > 0)
+        check_solve_and_logdet(core, rng)
+
+
+def check_solve_and_logdet(core, rng):
     M = dense_core(core)
     r = len(M)
     b, B = rng.standard_normal(r), rng.standard_normal((r, 2))
@@ -63,7 +73,7 @@ def test_solve_and_logdet_equal_the_dense_ones(case):
         values = np.linalg.eigvalsh(A)
         if r and np.abs(values).min() > 1e-2:
             wanted, many = np.linalg.solve(A, b), np.linalg.solve(A, B)
-            assert_close(core.solve(b, t), wanted, np.linalg.norm(wanted), 1e-8 / EPS)  # the iteration itself
+            assert_close(core.solve(b, t), wanted, np.linalg.norm(wanted), 1e-8 / EPS)
             assert_close(core.solve(B, t), many, np.linalg.norm(many), 1e-8 / EPS)
             assert_close(core_solve(core, B, t), many, np.linalg.norm(many), 1e-10 / EPS)
         if (values > 1e-6).all():
@@ -181,10 +191,13 @@ def test_the_ends_of_a_large_core_hold_their_bounds(seed, scale):
     assert abs(ends.largest - values[-1]) <= ends.residual
 
 
-def test_gershgorin_counts_a_block_on_both_sides():
+def test_gershgorin_counts_a_block_on_both_sides(monkeypatch):
     """200 paths of three vertices, eigenvalues -sqrt 2, 0 and sqrt 2: the middle one has two neighbours."""
     one = np.ones((1, 1))
-    core = BlockSparse.from_blocks([1] * 600, {(i, i + 1): one for i in range(600) if i % 3 < 2})
+    blocks = {(i, i + 1): one for i in range(600) if i % 3 < 2}
+    assert BlockSparse.from_blocks([1] * 600, blocks).ends.exact  # path by path
+    monkeypatch.setattr(module, "DENSE_LIMIT", 1)
+    core = BlockSparse.from_blocks([1] * 600, blocks)
     assert core.ends.lower_bound == -2.0
     assert core.ends.upper_bound == 2.0
     assert core.ends.smallest == pytest.approx(-np.sqrt(2), rel=1e-12)
@@ -196,7 +209,7 @@ def test_the_residual_is_honest_when_lanczos_does_not_converge(monkeypatch):
     def stops(*args, **kwargs):
         raise ArpackNoConvergence("stopped", np.empty(0), np.empty((600, 0)))
 
-    monkeypatch.setattr(module.spla, "eigsh", stops)
+    monkeypatch.setattr(krylov.spla, "eigsh", stops)
     core = large(np.random.default_rng(0))
     values = np.linalg.eigvalsh(dense_core(core))
     ends = core.ends
@@ -230,6 +243,9 @@ def test_beyond_the_dense_limit_the_certificate_says_what_it_rests_on(monkeypatc
     assert certify(f).rigorous  # a negative Rayleigh quotient
     g = correct(f, "shift")
     assert certify(g)
+    assert certify(g).rigorous  # a Cholesky factorization of few blocks
+    monkeypatch.setattr(blockcholesky, "FLOPS_LIMIT", 0.0)
+    assert certify(g)
     assert not certify(g).rigorous
     h = f.with_core(core, -f.ends().lower_bound)
     assert certify(h)
@@ -238,9 +254,11 @@ def test_beyond_the_dense_limit_the_certificate_says_what_it_rests_on(monkeypatc
         f.eigenvalues()
 
 
+@pytest.mark.parametrize("limit", [blockcholesky.FLOPS_LIMIT, 0.0])
 @pytest.mark.parametrize("dominant", [6.0, 0.0])
-def test_a_large_core_is_solved_to_its_tolerance(dominant):
-    """Definite (conjugate gradients) and indefinite (MINRES)."""
+def test_a_large_core_is_solved_to_its_tolerance(monkeypatch, dominant, limit):
+    """Definite (Cholesky, conjugate gradients) and indefinite (MINRES)."""
+    monkeypatch.setattr(blockcholesky, "FLOPS_LIMIT", limit)
     rng = np.random.default_rng(2)
     core = large(rng, c=140, dominant=dominant, reach=1)
     M, b = dense_core(core), rng.standard_normal((560, 2))
@@ -256,6 +274,92 @@ def test_a_solve_that_stops_early_warns_with_the_figure():
     t = -float(np.median(np.linalg.eigvalsh(dense_core(core)))) + 1e-13
     with pytest.warns(KreinWarning, match=r"relative residual of .* A larger ridge"):
         core.solve(np.random.default_rng(0).standard_normal(600), t)
+
+
+def coupled(rng: np.random.Generator, c: int, k: int, degree: int) -> BlockSparse:
+    """A random graph of blocks, ranks of 0, k // 2 and k, about ``degree`` neighbours each."""
+    ranks = rng.choice([0, k // 2, k, k], c).tolist()
+    blocks = {(i, i): random_core(rng, ranks[i]) for i in range(c)}
+    for i in range(c):
+        for j in rng.choice(c, degree // 2, replace=False).tolist():
+            if i != j:
+                blocks[min(i, j), max(i, j)] = 0.2 * rng.standard_normal((ranks[min(i, j)], ranks[max(i, j)]))
+    return BlockSparse.from_blocks(ranks, blocks)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_certificate_of_a_coupled_core_is_that_of_its_eigenvalues(monkeypatch, seed):
+    """On both sides of the smallest eigenvalue, closer than Lanczos' residual and Gershgorin can tell."""
+    import krein.spectrum
+
+    monkeypatch.setattr(krein.spectrum, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(module, "DENSE_LIMIT", 100)
+    rng = np.random.default_rng(seed)
+    core = coupled(rng, 120, 8, 4)
+    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core)
+    assert f.rank > module.SMALL
+    smallest = np.linalg.eigvalsh(dense_core(core))[0]
+    for move, psd in ((1e-6, True), (1e-10, True), (-1e-10, False), (-1e-6, False)):
+        found = certify(f.with_core(core, -smallest + move))
+        assert (found.psd, found.rigorous) == (psd, True)
+        assert found.tolerance < 1e-10
+
+
+def test_cholesky_overrules_a_lanczos_that_missed_the_smallest_eigenvalue(monkeypatch):
+    rng = np.random.default_rng(0)
+    core = coupled(rng, 120, 8, 4)
+    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core, shift=-np.linalg.eigvalsh(dense_core(core))[1])
+    blind = module.Ends(1.0, core.ends.largest, 0.1, core.ends.lower_bound, core.ends.upper_bound, exact=False)
+    monkeypatch.setitem(core.__dict__, "ends", blind)
+    found = certify(f)
+    assert not found
+    assert found.rigorous
+    assert found.margin <= -found.tolerance
+
+
+def test_a_logdet_needs_no_spectrum(monkeypatch):
+    monkeypatch.setattr(module, "DENSE_LIMIT", 100)
+    core = coupled(np.random.default_rng(3), 120, 8, 4)
+    M = dense_core(core)
+    smallest = np.linalg.eigvalsh(M)[0]
+    t = -smallest + 0.1
+    assert core_logdet(core, t) == pytest.approx(np.linalg.slogdet(M + t * np.eye(len(M)))[1], rel=1e-10)
+    with pytest.raises(IndefiniteError, match=r"smallest eigenvalue is -0\.1"):
+        core_logdet(core, -smallest - 0.1)
+    monkeypatch.setattr(blockcholesky, "BYTES_LIMIT", 1000)
+    with pytest.raises(InputError, match="over the limit of 100"):
+        core_logdet(core, t)
+
+
+@given(sparse_cores())
+def test_a_core_splits_into_what_is_coupled(case):
+    core, _ = case
+    M, stops = dense_core(core), np.cumsum(core.ranks)
+    rows = [np.arange(stop - k, stop) for stop, k in zip(stops, core.ranks, strict=True)]
+    parts = core.split()
+    assert len(parts) == core.components.max() + 1
+    rest = M.copy()
+    for number, part in enumerate(parts):
+        inside = np.concatenate([rows[i] for i in np.flatnonzero(core.components == number)])
+        assert np.array_equal(dense_core(part), M[np.ix_(inside, inside)])
+        rest[np.ix_(inside, inside)] = 0.0
+    assert not rest.any()
+
+
+def test_a_large_core_of_small_components_has_a_spectrum(monkeypatch):
+    """More rows than the limit, but no component: the ends, the inertia and the certificate are exact."""
+    monkeypatch.setattr(module, "DENSE_LIMIT", 200)
+    rng = np.random.default_rng(0)
+    blocks = {(i, i): random_core(rng, 4) for i in range(150)}
+    blocks |= {(i, j): 0.3 * rng.standard_normal((4, 4)) for i in range(150) for j in range(i + 1, i // 5 * 5 + 5)}
+    core = BlockSparse.from_blocks([4] * 150, blocks)
+    values = np.linalg.eigvalsh(dense_core(core))
+    assert_close(core.eigenvalues(), values, norm_of(dense_core(core)))
+    assert core.ends.exact
+    f = make(rng, [5] * 150, core.ranks, core)
+    assert f.n_negative() == (values < 0).sum()
+    assert certify(f.with_core(core, -values[0] + 1e-9))
+    assert not certify(f.with_core(core, -values[0] - 1e-9))
 
 
 # -- functions of a core -----------------------------------------------------------------------------------------------

@@ -16,10 +16,21 @@ from krein.experiments import demo
 pytest.importorskip("matplotlib")
 
 
+FOUND = []  # what the run below asked for, and what it had in hand when it printed
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "made" / "on the way"
-    return folder, CliRunner().invoke(main, ["demo", "--quick", "--seed", "1", "--output", str(folder)])
+    original = demo.run
+
+    def remember(*arguments):
+        FOUND.append((arguments, original(*arguments)))
+        return FOUND[-1][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "run", remember)
+        return folder, CliRunner().invoke(main, ["demo", "--quick", "--seed", "1", "--output", str(folder)])
 
 
 def test_the_demo_prints_its_table(run):
@@ -34,11 +45,20 @@ def test_the_demo_prints_its_table(run):
     assert "mixture: 1,000 rows" in result.stdout
 
 
-def test_the_table_is_the_one_of_the_experiment(run):
-    def numbers(text):  # without the last column, which is time
-        return [line.rsplit(maxsplit=1)[0] for line in text.splitlines() if line.startswith(("RBF", "ELM", "TL1"))]
+def test_the_demo_shows_what_it_chose_by_itself(run):
+    _, result = run
+    assert "max_error=0.01" in result.stdout
+    assert "target met" in result.stdout
+    stages = [line.split()[-1] for line in result.stdout.splitlines() if "float64" in line]
+    assert "coarse" in stages
+    assert stages[-1] == "kept"
 
-    assert numbers(demo.table(demo.run(seed=1, quick=True))) == numbers(run[1].stdout)
+
+def test_the_table_and_the_choice_are_those_of_the_experiment(run):
+    ((asked, found),) = FOUND
+    assert asked[:2] == (1, True)  # the seed and --quick
+    assert demo.table(found) in run[1].stdout
+    assert demo.choice(found) in run[1].stdout
 
 
 def test_the_pictures_exist_and_show_something(run):
@@ -50,7 +70,8 @@ def test_the_pictures_exist_and_show_something(run):
         assert str(path) in result.stdout
         pixels = matplotlib.image.imread(path)
         assert min(pixels.shape[:2]) > 300
-        assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+        some = pixels[::3, ::3].reshape(-1, pixels.shape[2])
+        assert len(np.unique(some, axis=0)) > 50
 
 
 def test_progress_does_not_go_to_standard_output(run):
@@ -132,7 +153,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
             return True
 
     screen = Terminal()
-    monkeypatch.setattr(demo, "run", lambda seed, quick, step: step("RBF on digits") or demo.Demo((), ()))
+    monkeypatch.setattr(demo, "run", lambda seed, quick, step: step("RBF on digits") or demo.Demo((), None, ()))
     monkeypatch.setattr(demo, "pictures", lambda found, folder: {})
     monkeypatch.setattr(sys, "stderr", screen)
     main(["demo", "--output", str(tmp_path)], standalone_mode=False)

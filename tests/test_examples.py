@@ -31,7 +31,7 @@ def _no_windows():
 
 
 def test_there_is_something_to_run():
-    assert len(EXAMPLES) >= 2
+    assert len(EXAMPLES) >= 3
     assert {"README.md", "method.md", "kernels.md", "api.md"} <= {path.name for path in WITH_CODE}
 
 
@@ -54,10 +54,14 @@ def test_the_five_lines_of_the_readme_are_five_and_true(capsys):
     assert len([line for line in snippet.splitlines() if line.strip()]) == 5
     names: dict[str, object] = {}
     exec(compile(snippet, "README.md", "exec"), names)
-    error, *_, certificate = capsys.readouterr().out.splitlines()
-    assert float(error.split()[0]) < 0.2
-    assert int(error.split()[-1]) > 0
+    reason, heading, *looked_at, certificate = capsys.readouterr().out.splitlines()
+    assert reason.startswith("target met")
+    assert heading.split()[:2] == ["blocks", "rank"]
+    assert looked_at[-1].endswith("kept")
     assert "psd=True" in certificate
+    a = names["a"]
+    K = a.kernel(a.objects)
+    assert np.linalg.norm(K - a.factorization.to_dense()) <= 0.01 * np.linalg.norm(K)
 
 
 @functools.cache
@@ -78,6 +82,22 @@ def test_the_digits_example_tells_zeros_apart_with_a_psd_matrix():
     names, _ = run("digits.py")
     assert np.mean(names["predicted"] == names["zero"][1600:]) > 0.97
     assert np.linalg.eigvalsh(names["clipped"].factorization.core)[0] > -1e-9
+
+
+def test_the_kernel_of_the_digits_example_is_indefinite_and_so_is_what_is_made_of_it():
+    names, _ = run("digits.py")
+    assert np.linalg.eigvalsh(names["kernel"](names["train"]))[0] < -1.0
+    assert names["f"].n_negative() > 0
+
+
+def test_the_choose_example_keeps_the_error_and_the_memory_it_asks_for():
+    names, out = run("choose.py")
+    a, b = names["by_error"], names["by_memory"]
+    K = a.kernel(a.objects)
+    assert np.linalg.norm(K - a.factorization.to_dense()) <= 0.01 * np.linalg.norm(K)
+    assert b.factorization.nbytes <= 500_000
+    assert str(a.search_) in out
+    assert str(b.search_) in out
 
 
 def test_the_similarity_of_the_strings_example_is_indefinite_indeed():

@@ -8,11 +8,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 import krein
 from krein import partition as module
+from krein.arrays import grouped
 from krein.kernels import Evaluator, as_kernel
-from krein.partition import Partition, partition
+from krein.partition import Branches, Partition, partition
 
 RBF = Evaluator(krein.RBF(gamma=1.0))
 
@@ -151,3 +154,192 @@ def test_a_similarity_that_is_zero_everywhere_gives_one_block():
 
 def test_the_same_seed_gives_the_same_clusters():
     assert np.array_equal(partition(blobs(), 5, RBF, 7).labels, partition(blobs(), 5, RBF, 7).labels)
+
+
+# -- many clusters: by way of branches -----------------------------------------------------------------------------
+
+
+def tree_by_hand(p: Partition, X) -> np.ndarray:
+    """The nearest branch, then the nearest of its leaves, by plain differences."""
+    out = []
+    for x in np.asarray(X, dtype=np.float64):
+        i = np.argmin(((p.branches.centres - x) ** 2).sum(1))
+        first, last = p.branches.starts[i : i + 2]
+        out.append(first + np.argmin(((p.centres[first:last] - x) ** 2).sum(1)))
+    return np.array(out)
+
+
+def assert_branched(p: Partition, X, n: int, c: int) -> None:
+    assert_sound(p, n)
+    assert p.n_blocks == c
+    assert p.branches is not None
+    assert p.branches.starts[0] == 0
+    assert p.branches.starts[-1] == c
+    assert (np.diff(p.branches.starts) > 0).all()
+    assert len(p.branches.centres) == len(p.branches.starts) - 1 <= 2 * np.sqrt(c)
+    assert np.array_equal(p.assign(RBF, X), p.labels)
+
+
+def branched(X, c: int, seed: int) -> Partition:
+    """With branches from five clusters on, so that small data shows what large data does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FLAT", 4)
+        return partition(X, c, RBF, seed)
+
+
+def test_up_to_a_limit_there_are_no_branches():
+    X = blobs(400)
+    assert partition(X, module.FLAT, RBF, 0).branches is None
+    assert partition(X, module.FLAT + 1, RBF, 0).branches is not None
+
+
+@pytest.mark.parametrize("c", [129, 200, 450])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_objects_go_to_the_nearest_leaf_of_the_nearest_branch(c, offset):
+    X, new = blobs(1500, c=20) + offset, blobs(300, c=20, seed=1) + offset
+    p = partition(X, c, RBF, 0)
+    assert_branched(p, X, 1500, c)
+    assert np.array_equal(p.labels, tree_by_hand(p, X))
+    assert np.array_equal(p.assign(RBF, new), tree_by_hand(p, new))
+
+
+def test_a_sample_and_strips_make_no_difference_to_the_rule(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE", 200)
+    monkeypatch.setattr(module, "PER_LEAF", 5)
+    monkeypatch.setattr(module, "STRIP", 64)
+    monkeypatch.setattr(module, "FEW", 100)
+    X = blobs(3000, c=20)
+    p = partition(X, 150, RBF, 1)
+    assert_branched(p, X, 3000, 150)
+    assert np.array_equal(p.labels, tree_by_hand(p, X))
+
+
+@given(st.integers(5, 120), st.integers(1, 4), st.integers(5, 60), st.booleans(), st.integers(0, 10**6))
+def test_branches_give_as_many_clusters_as_asked_for(n, d, c, single, seed):
+    X = np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32 if single else np.float64)
+    c = min(c, n)
+    assert_branched(branched(X, c, seed), X, n, c)
+
+
+@pytest.mark.parametrize("c", [297, 299, 300])
+def test_nearly_as_many_blocks_as_objects(c):
+    X = blobs(300)
+    assert_branched(partition(X, c, RBF, 0), X, 300, c)
+
+
+@given(st.integers(1, 30), st.integers(0, 10**6))
+def test_duplicates_give_a_cluster_for_each_place(places, seed):
+    rng = np.random.default_rng(seed)
+    distinct = 10.0 * np.stack([np.arange(places), rng.standard_normal(places)], axis=1)
+    X = distinct[np.concatenate([np.arange(places), rng.integers(places, size=120)])]
+    with pytest.warns(krein.KreinWarning, match=f"only {places} clusters"):
+        p = branched(X, 40, seed)
+    assert_sound(p, len(X))
+    assert p.n_blocks == places
+    assert all((X[p.members(i)] == X[p.members(i)[0]]).all() for i in range(places))
+    assert np.array_equal(p.assign(RBF, X), p.labels)
+
+
+def test_a_place_that_holds_half_of_all_rows_takes_no_centres_from_the_rest():
+    X = np.concatenate([np.zeros((600, 3)), np.random.default_rng(0).standard_normal((600, 3))])
+    assert_branched(partition(X, 200, RBF, 0), X, 1200, 200)
+
+
+def test_blocks_are_of_comparable_size_where_density_is_not():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([0.01 * rng.standard_normal((5400, 3)), 10.0 * rng.standard_normal((600, 3))])
+    p = partition(X, 150, RBF, 0)
+    assert_branched(p, X, 6000, 150)
+    assert p.sizes.max() <= 4 * 6000 / 150
+
+
+def test_branches_cost_little_inertia():
+    X = np.random.default_rng(0).standard_normal((4000, 3))
+    p = partition(X, 160, RBF, 0)
+    found = ((X - p.centres[p.labels]) ** 2).sum()
+    flat = KMeans(160, n_init=1, random_state=0).fit(X).inertia_
+    assert found <= 1.15 * flat  # no structure at all is the hardest; 1.01 on covtype
+
+
+@pytest.mark.parametrize("power", [-300, -100, 100, 300])
+def test_scale_does_not_matter_to_branches(power):
+    X = blobs()
+    moved = branched(X * 10.0**power, 20, 3)
+    assert_branched(moved, X * 10.0**power, 300, 20)
+    assert np.isfinite(moved.centres).all()
+    assert np.array_equal(moved.labels, tree_by_hand(moved, X * 10.0**power * moved.scale))
+
+
+@pytest.mark.parametrize("size", [1e-36, 1e-30, 1.0, 1e30])
+def test_branches_of_float32(size):
+    X = (blobs() / 100 * size).astype(np.float32)
+    assert_branched(branched(X, 12, 0), X, 300, 12)
+
+
+def test_sparse_rows_have_branches_too():
+    X = blobs() * (np.random.default_rng(1).random((300, 3)) > 0.3)
+    p = branched(sp.csr_matrix(X), 25, 2)
+    assert_branched(p, sp.csr_matrix(X), 300, 25)
+    assert np.array_equal(p.labels, tree_by_hand(p, X))
+    with pytest.warns(krein.KreinWarning, match="only 1"):
+        branched(sp.csr_matrix((50, 3)), 9, 0)
+
+
+def test_objects_without_vectors_need_few_landmarks_for_many_blocks(monkeypatch):
+    monkeypatch.setattr(module, "FLAT", 4)
+    monkeypatch.setattr(module, "LANDMARKS", 70)
+    values = np.random.default_rng(0).standard_normal(200).tolist()
+
+    def closeness(A, B):
+        return np.exp(-np.square(np.subtract.outer(np.asarray(A, float), np.asarray(B, float))))
+
+    evaluator = Evaluator(as_kernel(closeness))
+    p = partition(values, 30, evaluator, 0)
+    assert_sound(p, 200)
+    assert p.n_blocks == 30
+    assert len(p.embedding.landmarks) == 70
+    assert np.array_equal(p.assign(evaluator, values), p.labels)
+    medoids = p.medoids(evaluator, values)
+    places = p.embedding(evaluator, values)
+    assert all(m == p.members(i)[cdist(places[p.members(i)], p.centres[[i]]).argmin()] for i, m in enumerate(medoids))
+
+
+def test_leaves_that_go_take_empty_branches_along():
+    whole = Branches(np.arange(4.0)[:, None], np.array([0, 2, 3, 5, 6]))
+    part = whole.kept(np.array([1, 3, 4, 5]))
+    assert np.array_equal(part.centres.ravel(), [0.0, 2.0, 3.0])
+    assert np.array_equal(part.starts, [0, 1, 3, 4])
+
+
+def test_the_same_seed_gives_the_same_branches_whatever_the_threads():
+    X = blobs(2000, c=20)
+    found = []
+    for threads in (1, 1, 2):
+        with threadpool_limits(threads):
+            found.append(partition(X, 140, RBF, 7))
+    for other in found[1:]:
+        assert np.array_equal(found[0].centres, other.centres)
+        assert np.array_equal(found[0].labels, other.labels)
+    assert not np.array_equal(found[0].labels, partition(X, 140, RBF, 8).labels)
+
+
+@pytest.mark.parametrize("c", [1, 6, 150])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, lambda X: X * 1e150])
+def test_a_medoid_is_the_member_nearest_to_the_centre(c, kind):
+    X = blobs(400)
+    p = partition(kind(X), c, RBF, 0)
+    Y = X * 1e150 * p.scale if kind(X[:1]).max() > 1e100 else X
+    medoids = p.medoids(RBF, kind(X))
+    assert np.array_equal(p.labels[medoids], np.arange(c))
+    for i, m in enumerate(medoids):
+        distances = cdist(Y[p.members(i)], p.centres[[i]]).ravel()
+        assert np.linalg.norm(Y[m] - p.centres[i]) <= distances.min() * (1 + 1e-6) + 1e-7
+
+
+@given(st.lists(st.integers(-3, 12), max_size=40))
+def test_groups_are_those_of_a_scan_for_each_label(labels):
+    labels = np.array(labels, dtype=np.int64)
+    found = list(grouped(labels))
+    assert [i for i, _ in found] == sorted(set(labels.tolist()))
+    for i, here in found:
+        assert np.array_equal(here, np.flatnonzero(labels == i))

@@ -6,43 +6,34 @@ estimates its own error without K.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+import math
+import time
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
-from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
-from krein.arrays import Array, Indices, check_indices, seed_from, stream
-from krein.bases import ALLOCATIONS, LANDMARKS, PER_RANK, LandmarkMap, Sketch, allocate, nystrom, object_bytes, sketch
-from krein.blocksparse import BlockSparse
+from krein.arrays import Array, check_indices, grouped, stream
+from krein.bases import LandmarkMap, object_bytes
+from krein.building import Parts, build
+from krein.choice import Look
 from krein.correction import correct
 from krein.error_estimate import ErrorEstimate, estimate_error
-from krein.errors import InputError, KreinWarning, one_of, whole_number
-from krein.factorization import Factorization, compressed
-from krein.kernels import Evaluator, Kernel, as_kernel, count_objects, take
-from krein.links import Link, Side, kept_pairs, pairwise_link
-from krein.objects import check_new_objects, check_objects, takes_vectors
-from krein.partition import Partition, partition
-from krein.storage import STORAGE, dtype_name, orthonormalise
+from krein.errors import InputError
+from krein.factorization import Factorization
+from krein.kernels import Evaluator, Kernel, take
+from krein.objects import check_new_objects, takes_vectors
+from krein.partition import Partition
+from krein.plan import Plan
+from krein.search import Search, search
 from krein.truncation import OutOfRange, out_of_range
 
 __all__ = ["Approximation", "approximate"]
 
-COUPLINGS = ("pairwise",)
 EXACT_ROWS = 2000  # up to here "auto" means one block of full rank
 AUTO_BLOCKS, AUTO_RANK = 10, 64
-DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
 SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders
-NOTEWORTHY = 0.01  # a link that would have exploded to less than this share of the block diagonal is not worth a word
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +47,7 @@ class Approximation:
     factorization: Factorization
     n_evaluations: int  # kernel entries evaluated to build it
     seed: int
+    search_: Search | None = None  # what was tried, where blocks, rank or type were left open
 
     def __repr__(self) -> str:
         return f"Approximation({self.kernel!r}, {self.factorization!r})"
@@ -69,6 +61,8 @@ class Approximation:
         """Bytes of the maps and landmarks that new objects need, beside the factorization's own `nbytes`."""
         places = self.partition.embedding
         held = 0 if places is None else object_bytes(places.landmarks) + places.transform.nbytes
+        tree = self.partition.branches
+        held += 0 if tree is None else tree.centres.nbytes + tree.starts.nbytes
         return sum(m.nbytes for m in self.maps) + self.partition.centres.nbytes + held
 
     def corrected(self, how: str, **options: Any) -> Approximation:
@@ -83,8 +77,7 @@ class Approximation:
         ranks = np.asarray(self.factorization.ranks, dtype=np.int64)
         pointer = np.concatenate([[0], np.cumsum(ranks[labels])])
         data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
-        for i in np.unique(labels).tolist():
-            mine = np.flatnonzero(labels == i)
+        for i, mine in grouped(labels):
             spots = pointer[mine][:, None] + np.arange(ranks[i])
             data[spots] = self.maps[i](evaluator, take(objects, mine))
             columns[spots] = np.arange(ranks[i]) + self.factorization.spans[i][1].start
@@ -138,7 +131,8 @@ class Approximation:
         """The relative Frobenius error |K - (U M Uᵀ + s I)| / |K| with a 95 % interval, without forming K.
 
         Exact up to 2000 rows. Beyond, the diagonal is taken whole and about ``n_samples`` entries within and between
-        blocks are sampled; the estimate is unbiased in the squares.
+        blocks are sampled, more of them where rows are heavy or blocks near; the estimate is unbiased in the squares.
+        ``diagonal``, ``within`` and ``between`` say where the squared error lies.
         """
         return estimate_error(self.factorization, self.kernel, self.objects, n_samples, random_state)
 
@@ -150,10 +144,12 @@ def approximate(
     n_blocks: int | str = "auto",
     rank: int | str = "auto",
     total_rank: int | None = None,
-    coupling: str = "pairwise",
+    coupling: str = "shared",
     landmarks: str = "kmeans++",
     allocation: str = "equal",
-    drop: float = 0.0,
+    drop: float | str = "auto",
+    max_error: float | None = None,
+    max_memory: float | None = None,
     dtype: Any = "auto",
     n_jobs: int | None = None,
     random_state: Any = None,
@@ -169,21 +165,30 @@ def approximate(
     kernel : Kernel or callable
         A krein kernel (parameters left None are bound to X) or any k(A, B) -> array.
     n_blocks, rank : int or "auto"
-        Clusters, and the rank of each. "auto" is one block of full rank, the exact matrix to rounding, up to 2000
-        objects, and
-        10 blocks of rank 64 beyond.
+        Clusters, and the rank of each. "auto" is chosen for ``max_error`` and ``max_memory``, or for an error of 0.02
+        within 1 GiB if neither is given; up to 2000 objects it is the exact matrix, to rounding, if the memory allows.
+        What was tried is in ``search_`` of the result.
     total_rank : int, optional
-        The sum of all ranks, shared out by ``allocation``; overrides ``rank``.
-    coupling : "pairwise"
-        The paper's own way: each pair of clusters is fitted on its own random sample.
+        The sum of all ranks, shared out by ``allocation``; overrides ``rank``. Nothing is searched for then.
+    coupling : "shared" or "pairwise"
+        "shared": one sample of rows per cluster serves all of its blocks; psd whenever the kernel is. "pairwise" is the
+        paper's own way: each pair of clusters is fitted on its own random sample.
     landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
-        How the 2k landmarks of a cluster are chosen; the paper's are uniform.
+        How the landmarks of a cluster are chosen; the paper's are uniform.
     allocation : "equal", "spectral" or "size"
-        Ranks the same for all, by the diagonal blocks' eigenvalues, or by cluster size (the paper's rules 1, 2, 3).
-    drop : float in [0, 1]
-        The share of cluster pairs, the most distant ones, that are not coupled.
+        Ranks the same for all, by what directions carry (pairwise: by the diagonal blocks' eigenvalues), or by cluster
+        size (the paper's rules 1, 2, 3). Where the rank is searched for, ranks follow what directions carry per byte.
+    drop : float in [0, 1] or "auto"
+        The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
+        all while the core is small or no larger than the bases, and then as many as take the bases' room. A kernel
+        that is declared psd keeps groups of clusters, so that the result stays psd.
+    max_error : float, optional
+        The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
+        missed.
+    max_memory : float, optional
+        Bytes that the factorization may take. Alone: the lowest error in them.
     dtype : "auto", "float64", "float32", "float16" or "int8"
-        How the bases are stored; "auto" keeps X's own float type.
+        How the bases are stored; "auto" keeps X's own float type, unless ``max_memory`` calls for less.
     n_jobs : int, optional
         Threads. The result does not depend on it.
     random_state : int, RandomState, Generator or None
@@ -194,203 +199,49 @@ def approximate(
     -------
     Approximation
     """
-    plan = _Plan.check(
-        X,
-        kernel,
-        n_blocks,
-        rank,
-        total_rank,
-        coupling,
-        landmarks,
-        allocation,
-        drop,
-        dtype,
-        n_jobs,
-        random_state,
-        verbose,
-    )
+    plan = Plan.check(
+        X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, landmarks=landmarks,
+        allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory, dtype=dtype, n_jobs=n_jobs,
+        random_state=random_state, verbose=verbose,
+    )  # fmt: skip
     evaluator = Evaluator(plan.kernel)
     if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
-        n = count_objects(plan.objects)
+        n = plan.n
         evaluator.symmetric(take(plan.objects, stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)))
-    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    ranks = _ranks(plan, clusters, evaluator)
-    bases, triangles, maps, blocks = _bases(plan, clusters, ranks, evaluator)
-    blocks |= _links(plan, clusters, bases, triangles, evaluator)
-    return _assemble(plan, clusters, bases, maps, blocks, evaluator)
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """The request, checked."""
-
-    objects: Any
-    kernel: Kernel
-    n_blocks: int
-    rank: int
-    total_rank: int | None
-    landmarks: str
-    allocation: str
-    drop: float
-    dtype: str
-    n_jobs: int
-    seed: int
-    verbose: int
-
-    @classmethod
-    def check(
-        cls, X: Any, kernel: Any, n_blocks: Any, rank: Any, total: Any, coupling: Any, landmarks: Any, allocation: Any,
-        drop: Any, dtype: Any, jobs: Any, random_state: Any, verbose: Any,
-    ) -> _Plan:  # fmt: skip
-        one_of("coupling", coupling, COUPLINGS)
-        one_of("landmarks", landmarks, LANDMARKS)
-        one_of("allocation", allocation, ALLOCATIONS)
-        objects, bound = check_objects(X, as_kernel(kernel))
-        n = count_objects(objects)
-        if n_blocks == "auto":
-            n_blocks = 1 if n <= EXACT_ROWS else AUTO_BLOCKS
-        whole_number("n_blocks", n_blocks, 1, ' or "auto"')
-        if n_blocks > n:
-            raise InputError(f"n_blocks must be at most the number of objects, {n}; got {n_blocks}.")
-        if rank == "auto":
-            rank = n if n <= EXACT_ROWS else AUTO_RANK
-        whole_number("rank", rank, 1, ' or "auto"')
-        if total is not None:
-            whole_number("total_rank", total, n_blocks, " (one per block at least)")
-        elif allocation != "equal":
-            total = n_blocks * rank
-        if isinstance(drop, bool) or not (isinstance(drop, int | float | np.number) and 0.0 <= drop <= 1.0):
-            raise InputError(f"drop is a share of cluster pairs, from 0 to 1; got {drop!r}.")
-        if isinstance(dtype, str) and dtype == "auto":
-            dtype = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
-        else:
-            with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
-                dtype = dtype if isinstance(dtype, str) or dtype is None else np.dtype(dtype).name
-            one_of("dtype", dtype, ("auto", *STORAGE))
-        if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
-            raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
-        total = None if total is None else int(total)
-        return cls(
-            objects, bound, int(n_blocks), int(rank), total, landmarks, allocation, float(drop), dtype_name(dtype),
-            int(jobs or 1), seed_from(random_state), int(verbose or 0),
-        )  # fmt: skip
-
-    @property
-    def working(self) -> type:
-        """What bases are built in: float64 unless they are to be stored in less."""
-        return np.float64 if self.dtype == "float64" else np.float32
-
-    def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
-        """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
-        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
-        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
-            if self.n_jobs == 1:
-                return [task(*a) for a in bar]
-            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
-        return found
-
-
-def _ranks(plan: _Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
-    """The rank of each cluster. Rule 2 needs spectra, from a sample of its own."""
-    c, sizes = clusters.n_blocks, clusters.sizes
-    if plan.total_rank is None:
-        return np.minimum(plan.rank, sizes)
-    if plan.allocation != "spectral":
-        return allocate(plan.total_rank, sizes, plan.allocation)
-    count = 2 * PER_RANK * -(-plan.total_rank // c)
-
-    def spectrum(i: int) -> Array:
-        found = _sketch(plan, clusters, evaluator, i, count, "uniform", 3)
-        # W is a uniform l x l sample of K_i, so its eigenvalues are those of K_i scaled by l / n_i
-        return np.asarray(found.values * (sizes[i] / len(found.rows)))
-
-    spectra = plan.each(spectrum, [(i,) for i in range(c)], "spectra")
-    return allocate(plan.total_rank, sizes, "spectral", spectra)
-
-
-def _sketch(plan: _Plan, clusters: Partition, evaluator: Evaluator, i: int, count: int, rule: str, key: int) -> Sketch:
-    members, rng = clusters.members(i), stream(plan.seed, key, i)
-    places = None if clusters.embedding is None else partial(clusters.embedding, evaluator)
-    return sketch(plan.objects, members, min(count, len(members)), rule, evaluator, rng, places)
-
-
-def _bases(
-    plan: _Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator
-) -> tuple[list[Array], list[Array], list[LandmarkMap], dict[tuple[int, int], Array]]:
-    """Part 2: Q_i = U_i R_i for each cluster, the map of U_i, and the core's diagonal blocks R_i diag(signs) R_iᵀ."""
-
-    def one(i: int) -> tuple[Array, Array, LandmarkMap, Array, bool]:
-        k = int(ranks[i])
-        found = _sketch(plan, clusters, evaluator, i, PER_RANK * k, plan.landmarks, 1)
-        Q, signs, extension = nystrom(plan.objects, clusters.members(i), k, found, evaluator, plan.working)
-        U, R = orthonormalise(Q)
-        R = R.astype(np.float64)
-        block = (R * signs) @ R.T
-        extension = replace(extension, transform=_right_divide(extension.transform, R)).limited(U, block, plan.kernel)
-        return U, R, extension, block, U.shape[1] < min(k, len(found.values))
-
-    found = plan.each(one, [(i,) for i in range(clusters.n_blocks)], "bases")
-    bases, triangles, maps, diagonal, shorter = (list(column) for column in zip(*found, strict=True))
-    cut = sum(shorter)
-    if cut:
-        warnings.warn(
-            f"In {cut} of {len(found)} blocks the Nyström approximation of {plan.kernel!r} would have exploded, as "
-            "indefinite kernels can; the directions to blame were left out. More rank, or other landmarks, help.",
-            KreinWarning,
-            stacklevel=3,
-        )
-    return bases, triangles, maps, {(i, i): block for i, block in enumerate(diagonal)}
-
-
-def _links(
-    plan: _Plan, clusters: Partition, bases: list[Array], triangles: list[Array], evaluator: Evaluator
-) -> dict[tuple[int, int], Array]:
-    """Part 3: the core's blocks of the pairs that stay coupled."""
-    pairs = list(kept_pairs(clusters.centre_distances(), plan.drop))
-    sides = [Side(clusters.members(i), bases[i], triangles[i]) for i in range(clusters.n_blocks)]
-
-    def one(i: int, j: int) -> Link:
-        return pairwise_link(plan.objects, sides[i], sides[j], evaluator, stream(plan.seed, 2, i, j))
-
-    found = plan.each(one, pairs, "links")
-    size = scipy.linalg.norm([scipy.linalg.norm((R @ R.T).ravel()) for R in triangles])  # the block diagonal's
-    tamed = sum(link.tamed > NOTEWORTHY * size for link in found)
-    if tamed:
-        warnings.warn(
-            f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have "
-            "exploded; their weakest directions were left out. More rank makes this rarer.",
-            KreinWarning,
-            stacklevel=3,
-        )
-    return {pair: link.block for pair, link in zip(pairs, found, strict=True)}
-
-
-def _assemble(
-    plan: _Plan,
-    clusters: Partition,
-    bases: list[Array],
-    maps: list[LandmarkMap],
-    blocks: dict[tuple[int, int], Array],
-    evaluator: Evaluator,
-) -> Approximation:
-    """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
-    kept = BlockSparse.from_blocks([U.shape[1] for U in bases], blocks)
-    blocks.clear()
-    filled = 2 * kept.n_kept - sum(k * k for k in kept.ranks)  # numbers that are not dropped, in both halves
-    sparse = kept.shape[0] > DENSE_CORE and 2 * filled <= kept.shape[0] ** 2
-    core = kept if sparse else kept.to_dense()
-    factorization, turns = compressed(bases, core, clusters.order, 0.0, plan.dtype)
-    finished = tuple(
-        replace(m, transform=_right_divide(m.transform, T), block=None if m.block is None else T @ m.block)
-        for m, T in zip(maps, turns, strict=True)
-    )
+    parts, found = _parts(plan, evaluator)
     return Approximation(
-        plan.kernel, plan.objects, clusters, finished, factorization, evaluator.n_evaluations, plan.seed
+        plan.kernel,
+        plan.objects,
+        parts.clusters,
+        parts.maps,
+        parts.factorization,
+        evaluator.n_evaluations,
+        plan.seed,
+        found,
     )
 
 
-def _right_divide(transform: Array, R: Array) -> Array:
-    """transform @ pinv(R); R is square and well conditioned but for storage that lost a direction."""
-    if R.shape[0] == R.shape[1] and R.size:
-        return np.asarray(scipy.linalg.solve(R.T, transform.T, check_finite=False).T)
-    return np.asarray(transform @ np.linalg.pinv(R))
+def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
+    """Build what was asked for; choose what was left open."""
+    n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
+    if plan.n_blocks is not None and plan.rank is not None and not limited:
+        return build(plan, evaluator), None
+    if plan.coupling == "pairwise" or plan.total_rank is not None:
+        if limited:
+            raise InputError(
+                'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
+                f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out, or give n_blocks and rank."
+            )
+        few = n <= EXACT_ROWS
+        plan = replace(
+            plan, n_blocks=plan.n_blocks or (1 if few else AUTO_BLOCKS), rank=plan.rank or (n if few else AUTO_RANK)
+        )
+        return build(plan, evaluator), None
+    exact = 16.0 * n * n + 8.0 * n
+    if n <= EXACT_ROWS and plan.rank is None and exact <= (plan.max_memory or math.inf):
+        start = time.perf_counter()
+        parts = build(replace(plan, n_blocks=plan.n_blocks or 1, rank=n), evaluator)
+        f = parts.factorization
+        look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
+        return parts, Search((look,), f"exact, as {n} objects are few", None, 0.0, time.perf_counter() - start)
+    return search(plan, evaluator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from krein.errors import InputError
 
-__all__ = ["Array", "Indices", "check_indices", "seed_from", "stream"]
+__all__ = ["Array", "Indices", "check_indices", "grouped", "seed_from", "stream"]
 
 Array: TypeAlias = NDArray[np.floating[Any]]
 Indices: TypeAlias = NDArray[np.integer[Any]]
@@ -38,3 +39,13 @@ def check_indices(indices: Any, n: int) -> Indices:
     if wanted.size and not (-n <= wanted.min() and wanted.max() < n):
         raise InputError(f"indices must lie in 0 .. {n - 1}; got {wanted.min()} .. {wanted.max()}.")
     return wanted % max(1, n)
+
+
+def grouped(labels: Any) -> Iterator[tuple[int, Indices]]:
+    """Yield (label, the positions that hold it) for each label that is met, both ascending: one sort for all."""
+    held = np.asarray(labels)
+    order = np.argsort(held, kind="stable")
+    run = held[order]
+    for here in np.split(order, np.flatnonzero(run[1:] != run[:-1]) + 1):
+        if len(here):
+            yield int(held[here[0]]), here

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
+from sklearn.utils.extmath import row_norms
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, KreinWarning
@@ -25,7 +26,17 @@ from krein.kernels.objects import is_sparse
 from krein.partition import scale_of, scaled
 from krein.storage import gram, tiles
 
-__all__ = ["ALLOCATIONS", "LANDMARKS", "LandmarkMap", "Sketch", "allocate", "choose_landmarks", "nystrom", "sketch"]
+__all__ = [
+    "ALLOCATIONS",
+    "LANDMARKS",
+    "LandmarkMap",
+    "Sketch",
+    "allocate",
+    "choose_landmarks",
+    "nystrom",
+    "right_divide",
+    "sketch",
+]
 
 LANDMARKS = ("uniform", "kmeans++", "rpcholesky", "leverage")
 ALLOCATIONS = ("equal", "spectral", "size")
@@ -87,6 +98,13 @@ class LandmarkMap:
     def nbytes(self) -> int:
         extra = 0 if self.self_similarities is None else self.self_similarities.nbytes
         return object_bytes(self.landmarks) + self.rows.nbytes + self.transform.nbytes + extra
+
+
+def right_divide(transform: Array, R: Array) -> Array:
+    """transform @ pinv(R); R is square and well conditioned but for storage that lost a direction."""
+    if R.shape[0] == R.shape[1] and R.size:
+        return np.asarray(scipy.linalg.solve(R.T, transform.T, check_finite=False).T)
+    return np.asarray(transform @ np.linalg.pinv(R))
 
 
 def _lengths(rows: Array) -> Array:
@@ -278,12 +296,37 @@ def choose_landmarks(
         near = scaled(near, scale_of(near))  # squares of 1e200 would overflow
         if not is_sparse(near):
             near = near - near.mean(0)  # distances between rows far from the origin would be rounding
-        _, chosen = kmeans_plusplus(near, count, random_state=int(rng.integers(2**31)))
+        chosen = _spread(near, count, rng)
     elif rule == "rpcholesky":
         chosen = _pivoted_cholesky(candidates, count, evaluator, rng)
     else:
         chosen = _leverage(candidates, count, evaluator, rng)
     return np.sort(members[spots[_filled(chosen, count, len(spots), rng)]])
+
+
+def _spread(points: Any, count: int, rng: np.random.Generator) -> Indices:
+    """Draws in proportion to the squared distance to those drawn before, in rounds that grow (k-means||).
+
+    The distances are updated once per round, so that the work is a few products instead of ``count`` small ones. Where
+    a third of the points or more is wanted, uniform ones are spread as well.
+    """
+    n = points.shape[0]
+    if 3 * count >= n:
+        return rng.choice(n, count, replace=False)
+    squares = row_norms(points, squared=True).astype(np.float64)
+    chosen = rng.integers(n, size=1)
+    latest, nearest = chosen, np.full(n, np.inf)
+    while True:
+        cross = points[latest] @ points.T  # (m, n)
+        cross = np.asarray(cross.toarray() if is_sparse(cross) else cross, dtype=np.float64)
+        np.minimum(nearest, (squares - 2.0 * cross + squares[latest, None]).min(0), out=nearest)
+        nearest[chosen] = 0.0
+        weight = np.where(nearest > 1e-12 * squares, nearest, 0.0)  # what is left of equal points is rounding
+        size = min(count - len(chosen), max(1, min(len(chosen), count // 8)), int(np.count_nonzero(weight)))
+        if size == 0:
+            return chosen
+        latest = rng.choice(n, size, replace=False, p=weight / weight.sum())
+        chosen = np.concatenate([chosen, latest])
 
 
 def _filled(chosen: Indices, count: int, n: int, rng: np.random.Generator) -> Indices:

@@ -1,7 +1,8 @@
 """A symmetric core that keeps only some of its blocks: thousands of clusters, most of them strangers to each other.
 
 In: blocks (i, j) with i <= j. Out: products, exact spectra where the core is block-diagonal, ends of the spectrum with
-a bound and preconditioned solves otherwise (DESIGN: "A dense or a block-sparse core"). Each block is stored once.
+a bound otherwise, and solves: by Cholesky in a fill-reducing order, by iteration where that would be too large (DESIGN:
+"A dense or a block-sparse core"). Each block is stored once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse.linalg as spla
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
+from krein import blockcholesky, dense
 from krein.arrays import Array, Indices
-from krein.errors import IndefiniteError, InputError, KreinWarning
+from krein.blockcholesky import BlockCholesky, Elimination
+from krein.errors import InputError, KreinWarning
+from krein.krylov import extreme, improve
 
 __all__ = [
     "BlockSparse",
@@ -136,13 +140,13 @@ class BlockSparse:
         return out.reshape(x.shape)
 
     def to_dense(self) -> Array:
-        dense = np.zeros(self.shape)
+        M = np.zeros(self.shape)
         for i, j, block in self.blocks():
             rows = slice(self.starts[i], self.starts[i + 1])
             cols = slice(self.starts[j], self.starts[j + 1])
-            dense[rows, cols] = block
-            dense[cols, rows] = block.T
-        return dense
+            M[rows, cols] = block
+            M[cols, rows] = block.T
+        return M
 
     def diagonal_blocks(self) -> list[Array]:
         """The c blocks (i, i), zero where none was kept."""
@@ -158,25 +162,53 @@ class BlockSparse:
         parts += [np.sqrt(2.0) * scipy.linalg.norm(b.ravel()) for i, j, b in self.blocks() if i != j and b.size]
         return float(scipy.linalg.norm(np.asarray(parts))) if parts else 0.0
 
+    @property
+    def _pairs(self) -> Indices:
+        pairs = [np.stack([g.left, g.right]) for g in self.groups]
+        return np.concatenate([np.empty((2, 0), dtype=np.intp), *pairs], axis=1)  # (2, m)
+
+    @cached_property
+    def components(self) -> Indices:
+        """(c,) a number for each block: the same where blocks are coupled, directly or through others."""
+        c, (left, right) = len(self.ranks), self._pairs
+        return np.asarray(connected_components(coo_array((np.ones(len(left)), (left, right)), shape=(c, c)))[1])
+
+    @cached_property
+    def has_spectrum(self) -> bool:
+        """Whether all eigenvalues are affordable, component by component: what DENSE_LIMIT rows would cost."""
+        rows = np.bincount(self.components, weights=self.ranks)
+        return self.is_block_diagonal or bool((rows**3).sum() <= float(DENSE_LIMIT) ** 3)
+
+    def split(self) -> list[BlockSparse]:
+        """The components, each a core of its own with the blocks in their order."""
+        place = np.zeros(len(self.ranks), dtype=np.intp)
+        parts: list[tuple[list[int], dict[tuple[int, int], Array]]] = [([], {}) for _ in np.unique(self.components)]
+        for i, (part, k) in enumerate(zip(self.components, self.ranks, strict=True)):
+            place[i] = len(parts[part][0])
+            parts[part][0].append(k)
+        for i, j, block in self.blocks():
+            parts[self.components[i]][1][int(place[i]), int(place[j])] = block
+        return [BlockSparse.from_blocks(ranks, blocks) for ranks, blocks in parts]
+
     def eigenvalues(self) -> Array:
-        """All eigenvalues, ascending: block by block if block-diagonal, by a dense core while that is affordable."""
-        if self.is_block_diagonal:
-            return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in self.diagonal_blocks()] or [np.empty(0)]))
-        if self.shape[0] > DENSE_LIMIT:
+        """All eigenvalues, ascending, by dense algebra on each component, while that is affordable."""
+        if not self.has_spectrum:
             raise InputError(
                 f"All eigenvalues of a block-sparse core need a dense matrix of {self.shape[0]} rows, over the limit "
                 f"of {DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
             )
-        return np.linalg.eigvalsh(self.to_dense())
+        parts = self.diagonal_blocks() if self.is_block_diagonal else [part.to_dense() for part in self.split()]
+        return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in parts] or [np.empty(0)]))
 
     @cached_property
     def ends(self) -> Ends:
         """The smallest and largest eigenvalue.
 
-        Block-diagonal and small cores are exact. Otherwise Lanczos on r-vectors gives Ritz values with residuals, and
-        block Gershgorin a bound that needs no convergence: every eigenvalue lies within sum_j |M_ij| of one of M_ii's.
+        Small cores are exact, and those that fall apart into components that are not too large. Otherwise Lanczos on
+        r-vectors gives Ritz values with residuals, and block Gershgorin a bound that needs no convergence: every
+        eigenvalue lies within sum_j |M_ij| of one of M_ii's.
         """
-        if self.is_block_diagonal or self.shape[0] <= SMALL:
+        if self.shape[0] <= SMALL or (self.has_spectrum and self.components.max() > 0):
             values = self.eigenvalues()
             low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
             return Ends(low, high, 0.0, low, high, exact=True)
@@ -192,60 +224,56 @@ class BlockSparse:
         lower, upper = float((lows - radii).min()), float((highs + radii).max())
         if lower == upper:  # nothing but zeros is kept off the diagonal, and one value on it
             return Ends(lower, upper, 0.0, lower, upper, exact=True)
-        smallest, first = self._extreme("SA", max(abs(lower), abs(upper)))
-        largest, second = self._extreme("LA", max(abs(lower), abs(upper)))
+        smallest, first = extreme(self.__matmul__, self.shape[0], "SA", max(abs(lower), abs(upper)))
+        largest, second = extreme(self.__matmul__, self.shape[0], "LA", max(abs(lower), abs(upper)))
         return Ends(smallest, largest, max(first, second), lower, upper, exact=False)
 
-    def _extreme(self, which: Literal["SA", "LA"], norm: float) -> tuple[float, float]:
-        """One end and its residual. ARPACK's tolerance is relative to the eigenvalue: move it away from zero."""
-        move = 1.0 if which == "LA" else -1.0
-        operator = spla.LinearOperator(self.shape, matvec=lambda x: (self @ x) / norm + move * x, dtype=np.float64)
-        start = np.random.default_rng(0).standard_normal(self.shape[0])  # fixed: the same core gives the same answer
-        try:
-            _, vectors = spla.eigsh(operator, k=1, which=which, v0=start, tol=1e-10, maxiter=500, ncv=40)
-        except spla.ArpackNoConvergence as stopped:
-            vectors = np.real(stopped.eigenvectors if len(stopped.eigenvalues) else start[:, None])
-        v: Array = vectors[:, 0] / np.linalg.norm(vectors[:, 0])
-        image = self @ v
-        value = float(v @ image)
-        return value, float(scipy.linalg.norm(image - value * v)) + 10 * EPS * norm  # rounding leaves a residual too
+    @cached_property
+    def elimination(self) -> Elimination:
+        """The order of elimination for a Cholesky factorization, and its cost."""
+        return blockcholesky.elimination(self.ranks, *self._pairs)
+
+    @property
+    def can_factor(self) -> bool:
+        """Whether a Cholesky factorization stays within what `krein.blockcholesky` allows."""
+        return 8 * self.n_kept <= blockcholesky.BYTES_LIMIT and self.elimination.fits  # L holds what M does, or more
+
+    def cholesky(self, shift: float) -> BlockCholesky | None:
+        """The Cholesky factor of M + shift I, or None if that is not positive definite."""
+        return blockcholesky.factorize(self.elimination, self.blocks(), shift)
 
     def solve(self, b: Array, shift: float) -> Array:
-        """(M + shift I)⁻¹ b, by conjugate gradients (MINRES if that fails) preconditioned by the diagonal blocks.
+        """(M + shift I)⁻¹ b: by Cholesky where that fits and exists, refined by its residual.
 
-        Block-diagonal cores are solved exactly. A residual above the tolerance is a warning with the figure.
+        Otherwise by conjugate gradients (MINRES if that fails) preconditioned by the diagonal blocks. Block-diagonal
+        cores are solved exactly. A residual above the tolerance is a warning with the figure.
         """
         if b.size == 0:
             return np.zeros(b.shape)
         flat = b.reshape(self.shape[0], -1)
-        inverse = self._block_inverse(shift)
         if self.is_block_diagonal:
-            return (inverse @ flat).reshape(b.shape)
-        out = np.column_stack([self._solve_one(column, shift, inverse) for column in flat.T])
-        return out.reshape(b.shape)
+            return (self._block_inverse(shift) @ flat).reshape(b.shape)
 
-    def _solve_one(self, b: Array, shift: float, inverse: BlockSparse) -> Array:
-        size = float(np.linalg.norm(b))
-        if size == 0.0:
-            return np.zeros_like(b)
-        operator = spla.LinearOperator(self.shape, matvec=lambda x: self @ x + shift * x, dtype=np.float64)
-        preconditioner = spla.LinearOperator(self.shape, matvec=lambda x: inverse @ x, dtype=np.float64)
-        best, least = np.zeros_like(b), size
-        for method in (spla.cg, spla.cg, spla.minres, spla.minres):  # each pass works on what the last one left
-            rest = b - operator.matvec(best)
-            step, _ = method(operator, rest, rtol=0.1 * SOLVE_TOLERANCE * size / least, M=preconditioner, maxiter=1000)
-            left = float(np.linalg.norm(rest - operator.matvec(step)))
-            if np.isfinite(left) and left < least:
-                best, least = best + step, left
-            if least <= SOLVE_TOLERANCE * size:
-                return best
-        warnings.warn(
-            f"The block-sparse solve stopped at a relative residual of {least / size:.2g}, above {SOLVE_TOLERANCE:g}. "
-            "A larger ridge makes the system better conditioned.",
-            KreinWarning,
-            stacklevel=4,
-        )
-        return best
+        def product(x: Array) -> Array:
+            return self @ x + shift * x
+
+        factor = self.cholesky(shift) if self.can_factor else None
+        out = np.zeros(flat.shape) if factor is None else factor.refined(product, flat)
+        sizes, left = np.linalg.norm(flat, axis=0), np.linalg.norm(flat - product(out), axis=0)
+        poor = np.flatnonzero(~(left <= SOLVE_TOLERANCE * sizes))
+        inverse = self._block_inverse(shift) if len(poor) else self
+        worst = 0.0
+        for p in poor:
+            out[:, p], reached = improve(product, inverse.__matmul__, flat[:, p], out[:, p], SOLVE_TOLERANCE)
+            worst = max(worst, reached)
+        if worst > SOLVE_TOLERANCE:
+            warnings.warn(
+                f"The block-sparse solve stopped at a relative residual of {worst:.2g}, above {SOLVE_TOLERANCE:g}. "
+                "A larger ridge makes the system better conditioned.",
+                KreinWarning,
+                stacklevel=3,
+            )
+        return out.reshape(b.shape)
 
     def _block_inverse(self, shift: float) -> BlockSparse:
         """The inverse of the diagonal blocks of M + shift I; of their absolute value unless M is block-diagonal."""
@@ -256,7 +284,7 @@ class BlockSparse:
             tiny = 10 * len(block) * EPS * float(np.abs(values).max(initial=0.0))
             if self.is_block_diagonal:
                 if np.any(np.abs(values) <= tiny):
-                    raise InputError(_singular(f"block {i} of the matrix", values))
+                    raise dense.singular(f"block {i} of the matrix", values)
             else:
                 values = np.maximum(np.abs(values), max(tiny, np.finfo(float).tiny))
             inverses[i, i] = (vectors / values) @ vectors.T
@@ -346,50 +374,24 @@ def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
 
 
 def core_solve(core: Array | BlockSparse, b: Array, t: float) -> Array:
-    """(M + tI)⁻¹ b, M indefinite or not: by Cholesky if it exists, else by eigenvalues. Singular is an error."""
+    """(M + tI)⁻¹ b, M indefinite or not; singular is an error where all of the spectrum is seen, else a warning."""
     if isinstance(core, BlockSparse):
         if core.is_block_diagonal or len(b) > SMALL:
             return core.solve(b, t)
         core = core.to_dense()
-    if b.size == 0:
-        return np.zeros(b.shape)
-    moved = core + t * np.eye(len(core))
-    try:
-        factor = scipy.linalg.cho_factor(moved, check_finite=False)
-        if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
-            return np.asarray(scipy.linalg.cho_solve(factor, b))
-    except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
-        pass
-    values, vectors = np.linalg.eigh(moved)
-    if np.abs(values).min() <= 10 * len(core) * EPS * np.abs(values).max():
-        raise InputError(_singular("the matrix", values))
-    return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
-
-
-def _singular(what: str, values: Array) -> str:
-    sizes = np.abs(values)
-    more = max(0.0, -float(values.min())) + 1e-8 * float(sizes.max())
-    return (
-        f"solve needs a nonsingular matrix, but the smallest |eigenvalue| of {what} is {sizes.min():.2g}, the largest "
-        f"{sizes.max():.3g}. Raise the ridge, by {more or 1.0:.3g} for instance."
-    )
+    return dense.solve(core, b, t)
 
 
 def core_logdet(core: Array | BlockSparse, t: float) -> float:
-    """log det(M + tI), which has to be positive definite."""
-    if isinstance(core, BlockSparse):
+    """log det(M + tI), which has to be positive definite; a core too large to factor needs its spectrum."""
+    if not isinstance(core, BlockSparse):
+        return dense.logdet(core, t)
+    if core.is_block_diagonal or not core.can_factor:
         values = core.eigenvalues() + t
-    else:
-        moved = core + t * np.eye(len(core))
-        try:
-            if not moved.size:
-                return 0.0
-            return 2.0 * float(np.log(np.diag(scipy.linalg.cholesky(moved, check_finite=False))).sum())
-        except scipy.linalg.LinAlgError:
-            values = np.minimum(np.linalg.eigvalsh(moved)[:1], 0.0)
-    if np.any(values <= 0.0):
-        raise IndefiniteError(
-            f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
-            f"{values.min():.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
-        )
-    return float(np.log(values).sum())
+        if np.any(values <= 0.0):
+            raise dense.indefinite(float(values.min()))
+        return float(np.log(values).sum())
+    factor = core.cholesky(t)
+    if factor is None:
+        raise dense.indefinite(min(core.ends.smallest + t, 0.0))
+    return factor.logdet()

@@ -58,10 +58,10 @@ def main() -> None:
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random.")
 @click.option("--quick", is_flag=True, help="Fewer rows: a few seconds.")
 def demo(output: Path, seed: int, quick: bool) -> None:
-    r"""Approximate four kernels on two data sets, print one table, save two pictures.
+    r"""Approximate four kernels on two data sets in both couplings, print one table, save two pictures.
 
-    The data are scikit-learn's handwritten digits and a generated mixture: no download. The same seed gives the same
-    table, but for the times.
+    Then krein chooses blocks and rank by itself, for a given error. The data are scikit-learn's handwritten digits and
+    a generated mixture: no download. The same seed gives the same table, but for the times.
 
     \b
     Examples:
@@ -73,8 +73,10 @@ def demo(output: Path, seed: int, quick: bool) -> None:
     check_matplotlib()  # now, rather than after all the work
     output.mkdir(parents=True, exist_ok=True)
     click.echo("Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small")
-    click.echo("factorization instead. Here it does so for four kernels on two data sets, with a fixed rank.\n")
-    with tqdm(total=9, disable=None, leave=False, unit="step") as bar:  # None: only on a terminal; on stderr
+    click.echo("factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,")
+    click.echo("in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.\n")
+    steps = demonstration.STEPS
+    with tqdm(total=steps, disable=None, leave=False, unit="step") as bar:  # None: only on a terminal; on stderr
 
         def step(what: str) -> None:
             bar.set_description(what)
@@ -84,6 +86,7 @@ def demo(output: Path, seed: int, quick: bool) -> None:
         step("pictures")
         saved = demonstration.pictures(found, output)
     click.echo(demonstration.table(found))
+    click.echo(f"\n{demonstration.choice(found)}")
     for note in found.notes:
         click.echo(f"\nNote: {note}")
     click.echo("\nPictures:")

@@ -1,28 +1,32 @@
 """How wrong is it, without K: squared errors of sampled entries, stratified, with an interval.
 
-The diagonal, the entries within blocks and those between blocks are three strata: their errors differ by orders of
-magnitude. Entries come in small tiles, because kernels evaluate blocks; tiles are independent, so their spread gives
-the interval.
+The diagonal is taken whole; the entries within blocks and those between blocks are two strata (`error_sampling`). A
+first part of the entries tells which way to draw, and which stratum, to spend the rest on. Entries come in small tiles,
+because kernels evaluate blocks; tiles are independent, so their spread gives the interval.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from krein.arrays import Array, seed_from, stream
+from krein.error_sampling import LEAST, TILE, Stratum, Table, draw, normed
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, count_objects, take
+from krein.kernels import Evaluator, Kernel, count_objects
 
-__all__ = ["ErrorEstimate", "estimate_error"]
+__all__ = ["ErrorEstimate", "compare", "estimate_error"]
 
 EXACT_ROWS = 2000
-TILE = 8
-NORMAL_95 = 1.959964
+PILOT = 0.2  # share of the tiles drawn before anything is known
+PILOT_WEIGHT = 0.1  # their weight in the estimate: fixed, as weights that look at the sample are biased
+FEWEST = 16  # tiles of one stratum in one part
 
 
 @dataclass(frozen=True)
@@ -43,72 +47,129 @@ class ErrorEstimate:
 
 def estimate_error(f: Factorization, kernel: Kernel, objects: Any, n_samples: int, random_state: Any) -> ErrorEstimate:
     """Return |K - f| / |K| with its interval; exact (low = high) up to 2000 objects."""
+    return compare([f], kernel, objects, n_samples, random_state)[0]
+
+
+def compare(
+    factorizations: Sequence[Factorization], kernel: Kernel, objects: Any, n_samples: int, random_state: Any
+) -> list[ErrorEstimate]:
+    """Return the error of each of several factorizations of the same objects in the same blocks, on the same entries.
+
+    Each kernel entry is evaluated once for all of them, and what chance there is in the entries is shared: the
+    differences are known better than the errors. ``n_evaluations`` is that of the whole comparison.
+    """
     if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
         raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
-    evaluator, n = Evaluator(kernel), count_objects(objects)
-    if n <= EXACT_ROWS:
-        return _exact(f, evaluator, objects)
-    diagonal = evaluator.diag(objects).astype(np.float64)
-    approximated = f.diagonal()
-    scale = max(float(np.abs(values).max()) for values in (diagonal, approximated)) or 1.0  # no square overflows
-    lost = float((((diagonal - approximated) / scale) ** 2).sum())
-    total = float(((diagonal / scale) ** 2).sum())
-    n_tiles = max(8, -(-int(n_samples) // (2 * TILE * TILE)))
+    _check_same_blocks(factorizations, count_objects(objects))
+    evaluator = Evaluator(kernel)
+    if count_objects(objects) <= EXACT_ROWS:
+        return _exact(factorizations, evaluator, objects)
+    table = Table(factorizations, evaluator, objects)
     rng = stream(seed_from(random_state), 0)
-    sizes = np.array([rows.stop - rows.start for rows, _ in f.spans], dtype=np.float64)
-    strata = {"within": sizes * (sizes - 1.0), "between": sizes * (n - sizes)}
-    parts, samples = {"diagonal": lost}, []
-    for name, weights in strata.items():
-        count = float(weights.sum())
-        if count == 0.0:
-            parts[name] = 0.0
-            continue
-        blocks = rng.choice(len(sizes), n_tiles, p=weights / count)
-        tiles = np.array([_tile(f, evaluator, objects, int(i), name, scale, rng) for i in blocks])  # (m, 2)
-        parts[name] = count * float(tiles[:, 0].mean())
-        total += count * float(tiles[:, 1].mean())
-        samples.append((count, tiles))
-    squared = sum(parts.values())
-    ratio = squared / total if total else 0.0
-    variance = sum(c**2 * float(np.var(t[:, 0] - ratio * t[:, 1], ddof=1)) / len(t) for c, t in samples)
-    spread = NORMAL_95 * math.sqrt(variance) / total / ratio if ratio > 0.0 else 0.0  # relative, of the squared ratio
-    relative = math.sqrt(ratio)
-    shares = {name: part / squared if squared else 0.0 for name, part in parts.items()}
+    n_tiles = -(-int(n_samples) // TILE**2)
+    strata = [s for s in (Stratum(table, within=True), Stratum(table, within=False)) if s.ways]
+    first = [draw(table, s, max(FEWEST, round(PILOT * n_tiles / len(strata))), s.even, rng) for s in strata]
+    plans, spreads = [], []
+    for s, sample in zip(strata, first, strict=True):
+        plans.append(s.plan(sample, table))
+        spreads.append(np.sqrt([sample.values[:, g, 0].var() for g in range(len(factorizations))]))
+    left = max(0, n_tiles - sum(len(sample.values) for sample in first))
+    shares = _allocation(np.array(spreads))
+    later = [
+        draw(table, s, max(FEWEST, round(float(share) * left)), plan, rng)
+        for s, share, plan in zip(strata, shares, plans, strict=True)
+    ]
+    parts = [(s.name, [(PILOT_WEIGHT, a.values), (1.0 - PILOT_WEIGHT, b.values)])
+             for s, a, b in zip(strata, first, later, strict=True)]  # fmt: skip
+    return [_estimate(table, g, parts, evaluator.n_evaluations) for g in range(len(factorizations))]
+
+
+def _estimate(table: Table, g: int, parts: list[Any], n_evaluations: int) -> ErrorEstimate:
+    """The ratio of two estimates, and its interval from the spread of the tiles."""
+    lost, total = {"diagonal": table.lost[g], "within": 0.0, "between": 0.0}, table.total
+    groups = []  # (weight, |K - F|² and K² of each tile)
+    for name, samples in parts:
+        known = table.norms[g][name]
+        slope = _slope(np.concatenate([values[:, g] for _, values in samples]))
+        for weight, values in samples:
+            lost[name] += weight * float(values[:, g, 0].mean())
+            square = values[:, g, 1] - slope * (values[:, g, 2] - known)
+            total += weight * float(square.mean())
+            groups.append((weight, values[:, g, 0], square))
+    squared = sum(lost.values())
+    total = max(total, table.total, np.finfo(float).tiny)
+    ratio = squared / total
+    low, high = _interval(ratio, [(w, (a - ratio * b) / total) for w, a, b in groups])
+    shares = {name: part / squared if squared else 0.0 for name, part in lost.items()}
+    return ErrorEstimate(math.sqrt(ratio), math.sqrt(low), math.sqrt(high), n_evaluations, **shares)
+
+
+def _slope(values: Array) -> float:
+    """How much of F's sampling error to take off K's: F's norm is known, and F resembles K."""
+    spread = float(values[:, 2].var())
+    together = float(((values[:, 1] - values[:, 1].mean()) * (values[:, 2] - values[:, 2].mean())).mean())
+    return min(max(together / spread, 0.0), 1.0) if spread > 0.0 else 1.0
+
+
+def _interval(ratio: float, groups: list[tuple[float, Array]]) -> tuple[float, float]:
+    """A 95 % interval of the squared ratio, on the logarithmic scale.
+
+    A few heavy tiles make the variance itself uncertain: Student's quantile with the degrees of freedom that the
+    fourth moments leave (Satterthwaite).
+    """
+    if ratio <= 0.0:
+        return 0.0, 0.0
+    variance = doubt = 0.0
+    for weight, values in groups:
+        centred = values - values.mean()
+        second, fourth, m = float((centred**2).mean()), float((centred**4).mean()), len(values)
+        variance += weight**2 * second / (m - 1)
+        doubt += weight**4 * max(fourth - second**2 * (m - 3) / (m - 1), 0.0) / m**3
+    freedom = max(2.0 * variance**2 / doubt, 2.0) if doubt > 0.0 else 1e6
+    spread = float(stdtrit(freedom, 0.975)) * math.sqrt(variance) / ratio
     spread = min(spread, 50.0)
-    low, high = relative * math.exp(-spread / 2), relative * math.exp(spread / 2)
-    return ErrorEstimate(relative, low, high, evaluator.n_evaluations, **shares)
+    return ratio * math.exp(-spread), ratio * math.exp(spread)
 
 
-def _tile(
-    f: Factorization, evaluator: Evaluator, objects: Any, i: int, stratum: str, scale: float, rng: np.random.Generator
-) -> Array:
-    """Mean squared error and mean square of one tile: rows of block i, columns of the same block or of the others."""
-    span = f.spans[i][0]
-    start, size, n = span.start, span.stop - span.start, f.shape[0]
-    if stratum == "within":
-        side = min(TILE, size // 2)
-        both = rng.choice(size, 2 * side, replace=False) + start  # disjoint, so the diagonal is never met
-        rows, cols = both[:side], both[side:]
-    else:
-        rows = rng.choice(size, min(TILE, size), replace=False) + start
-        cols = rng.choice(n - size, min(TILE, n - size), replace=False)
-        cols = np.where(cols >= start, cols + size, cols)
-    rows, cols = f.order[rows], f.order[cols]
-    exact = evaluator.block(take(objects, rows), take(objects, cols)).astype(np.float64) / scale
-    return np.array([((exact - f.entries(rows, cols) / scale) ** 2).mean(), (exact**2).mean()])
+def _allocation(spreads: Array) -> Array:
+    """Shares of the strata, (strata,), by their spread (strata, factorizations): Neyman's, with a floor."""
+    best = sum((normed(column) for column in spreads.T), np.zeros(len(spreads)))
+    return LEAST / len(spreads) + (1.0 - LEAST) * normed(best)
 
 
-def _exact(f: Factorization, evaluator: Evaluator, objects: Any) -> ErrorEstimate:
+def _check_same_blocks(factorizations: Sequence[Factorization], n: int) -> None:
+    if len(factorizations) == 0:
+        raise InputError("compare needs at least one factorization; got none.")
+    first = factorizations[0]
+    if first.shape[0] != n:
+        raise InputError(
+            f"The factorization has {first.shape[0]} rows, but there are {n} objects; pass those it is of."
+        )
+    for number, f in enumerate(factorizations):
+        same = f.n_blocks == first.n_blocks and all(a == b for (a, _), (b, _) in zip(f.spans, first.spans, strict=True))
+        if not (same and np.array_equal(f.order, first.order)):
+            raise InputError(
+                f"compare needs factorizations in the same blocks and order; number {number} ({f.n_blocks} blocks, "
+                f"{f.shape[0]} rows) differs from the first ({first.n_blocks} blocks, {first.shape[0]} rows). Estimate "
+                "it on its own."
+            )
+
+
+def _exact(factorizations: Sequence[Factorization], evaluator: Evaluator, objects: Any) -> list[ErrorEstimate]:
     """All of K, once."""
     K = evaluator.block(objects, objects).astype(np.float64)
     scale = float(np.abs(K).max()) or 1.0
-    gap = ((K - f.to_dense()) / scale) ** 2
     labels = np.empty(len(K), dtype=np.intp)
-    for i, (rows, _) in enumerate(f.spans):
-        labels[f.order[rows]] = i
+    for i, (rows, _) in enumerate(factorizations[0].spans):
+        labels[factorizations[0].order[rows]] = i
     same = np.equal.outer(labels, labels)
-    diagonal, inside, everything = float(np.trace(gap)), float(gap[same].sum()), float(gap.sum())
-    relative = math.sqrt(everything / float(((K / scale) ** 2).sum())) if K.any() else 0.0
-    parts = (diagonal, inside - diagonal, everything - inside)
-    shares = [part / everything if everything else 0.0 for part in parts]
-    return ErrorEstimate(relative, relative, relative, evaluator.n_evaluations, *shares)
+    norm = float(((K / scale) ** 2).sum())
+    found = []
+    for f in factorizations:
+        gap = ((K - f.to_dense()) / scale) ** 2
+        diagonal, inside, everything = float(np.trace(gap)), float(gap[same].sum()), float(gap.sum())
+        relative = math.sqrt(everything / norm) if norm else 0.0
+        parts = (diagonal, inside - diagonal, everything - inside)
+        shares = [part / everything if everything else 0.0 for part in parts]
+        found.append(ErrorEstimate(relative, relative, relative, evaluator.n_evaluations, *shares))
+    return found

@@ -20,7 +20,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import Array, Indices, check_indices
+from krein.arrays import Array, Indices, check_indices, grouped
 from krein.blocksparse import (
     EPS,
     BlockSparse,
@@ -357,8 +357,7 @@ class Factorization:
         places = self._positions[wanted]
         block = np.searchsorted([rows.stop for rows, _ in self.spans], places, side="right")
         parts: list[tuple[int, Indices, Array]] = []
-        for i in np.unique(block).tolist():
-            here = np.flatnonzero(block == i)
+        for i, here in grouped(block):
             local = self.bases[i][places[here] - self.spans[i][0].start].astype(np.float64)
             parts.append((i, here, local if self.maps is None else local @ self.maps[i]))
         return parts

@@ -202,7 +202,7 @@ class Certificate:
     psd: bool
     margin: float
     tolerance: float
-    rigorous: bool  # False where a large block-sparse core left only a Ritz value minus its residual to go by
+    rigorous: bool  # False where a core too large to factor left only a Ritz value minus its residual to go by
 
     def __bool__(self) -> bool:
         return self.psd
@@ -213,7 +213,8 @@ def certify(f: Factorization) -> Certificate:
 
     U is orthonormal, so f is psd exactly when M + shift I is and, if r < n, shift >= 0. The proof is a Cholesky
     factorization of M + (shift + eps) I with eps = 10 r u (|M| + |shift|): it exists or it does not. O(r³), for the
-    margin too; large block-sparse cores are decided by block Gershgorin or a Rayleigh quotient where those can.
+    margin too; large block-sparse cores are decided by block Gershgorin or a Rayleigh quotient where those can, and
+    else by a Cholesky factorization that fills in as few blocks as it can.
     """
     if not isinstance(f, Factorization):
         raise InputError(f"certify needs a Factorization; got {type(f).__name__}. Use lanczos for other operators.")
@@ -230,8 +231,10 @@ def certify(f: Factorization) -> Certificate:
     if ends.smallest < -tolerance:  # a Rayleigh quotient below zero is proof enough
         return Certificate(False, ends.smallest, tolerance, rigorous=True)
     low = ends.smallest - ends.residual
-    if f.rank <= DENSE_LIMIT:
-        return Certificate(bool(outside and _has_cholesky(f, tolerance)), low, tolerance, rigorous=True)
+    if f.rank <= DENSE_LIMIT or (isinstance(f.core, BlockSparse) and f.core.can_factor):
+        proven = _has_cholesky(f, tolerance)  # and that overrules what Lanczos saw
+        margin = max(low, -tolerance) if proven else min(low, -tolerance)
+        return Certificate(bool(outside and proven), margin, tolerance, rigorous=True)
     return Certificate(bool(outside and low >= -tolerance), low, tolerance, rigorous=False)
 
 
@@ -248,6 +251,8 @@ def _check_orthonormal(f: Factorization) -> None:
 
 def _has_cholesky(f: Factorization, tolerance: float) -> bool:
     move = f.shift + (tolerance or np.finfo(float).tiny)  # a zero core has a zero tolerance, and is psd
+    if isinstance(f.core, BlockSparse) and f.core.can_factor:
+        return f.core.cholesky(move) is not None
     core = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core
     try:
         if core.size:

@@ -70,16 +70,31 @@ def orthonormal_map(stored: Any, combine: Array) -> Array:
     A direction that rounding shrank to a hundredth is rounding error, and left out. The second pass sees the product
     itself, and takes out what the first pass's condition number left.
     """
-    values, vectors = np.linalg.eigh(combine.T @ gram(stored) @ combine)
-    keep = values > 1e-4 * values.max(initial=0.0)
-    root = (vectors / np.sqrt(values)) @ vectors.T if keep.all() else vectors[:, keep] / np.sqrt(values[keep])
-    first = combine @ root
+    G = combine.T @ gram(stored) @ combine
+    first = combine @ _inverse_root(G)
+    if _is_near_identity(G):
+        return np.asarray(first)  # the condition number is 1: nothing was left
     product = np.zeros((first.shape[1],) * 2)
     for _, part in tiles(stored):
         U = part @ first
         product += U.T @ U
-    values, vectors = np.linalg.eigh(product)
-    return np.asarray(first @ ((vectors / np.sqrt(values)) @ vectors.T))
+    return np.asarray(first @ _inverse_root(product))
+
+
+def _is_near_identity(G: Array) -> bool:
+    return float(np.linalg.norm(G - np.eye(len(G)))) < 1e-5
+
+
+def _inverse_root(G: Array) -> Array:
+    """G^(-1/2), by its series where G is the identity to rounding; without the directions that G lost otherwise."""
+    rest = np.eye(len(G)) - G
+    if _is_near_identity(G):  # the first term left out is 5/16 of its cube
+        return np.asarray(np.eye(len(G)) + rest / 2.0 + 0.375 * (rest @ rest))
+    values, vectors = np.linalg.eigh(G)
+    keep = values > 1e-4 * values.max(initial=0.0)
+    return np.asarray(
+        (vectors / np.sqrt(values)) @ vectors.T if keep.all() else vectors[:, keep] / np.sqrt(values[keep])
+    )
 
 
 def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array]:

@@ -1,6 +1,6 @@
-"""The demo: the paper's four kernels on two small data sets, approximated, measured, corrected, and two pictures.
+"""The demo: the paper's four kernels on two small data sets in both couplings, a choice left to krein, and pictures.
 
-In: a seed. Out: a `Demo` value, from which `table` and `pictures` are made. No file and no network is needed.
+In: a seed. Out: a `Demo` value, from which `table`, `choice` and `pictures` are made. No file and no network is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from krein import datasets
 from krein.approximation import Approximation, approximate
-from krein.correction import psd_shift
 from krein.datasets import Dataset
 from krein.display import KernelMatrixDisplay, SpectrumDisplay, figure_with_axes
 from krein.error_estimate import ErrorEstimate
@@ -22,56 +21,78 @@ from krein.errors import InputError, KreinWarning
 from krein.kernels import ELM, RBF, TL1, Kernel, SpherePolynomial
 from krein.preprocessing import paper_preprocessing
 
-__all__ = ["COLUMNS", "Cell", "Demo", "pictures", "run", "table"]
+__all__ = ["COLUMNS", "Cell", "Demo", "Made", "choice", "pictures", "run", "table"]
 
 KERNELS: tuple[Kernel, ...] = (RBF(), ELM(), SpherePolynomial(), TL1())
 CORRECTIONS = ("shift", "clip", "flip")
+MAX_ERROR = 0.01  # asked for where krein chooses by itself
+STEPS = 10  # what ``step`` is told of: 8 cells, the choice, and the pictures that a caller makes
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run: rows of both data sets, blocks and the rank of each."""
+    """How much is run: rows of both data sets, blocks and the rank of each; rows of the mixture where krein chooses."""
 
     digits: int
     mixture: int
     n_blocks: int
     rank: int
+    chosen: int
 
 
-FULL = Size(digits=1797, mixture=6000, n_blocks=10, rank=32)
-QUICK = Size(digits=500, mixture=1000, n_blocks=5, rank=10)
+FULL = Size(digits=1797, mixture=6000, n_blocks=10, rank=32, chosen=20_000)
+QUICK = Size(digits=500, mixture=1000, n_blocks=5, rank=10, chosen=2500)
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One data set with one kernel: what was built, and what was measured."""
+class Made:
+    """One approximation, and what was measured of it."""
 
-    data: Dataset
     approximation: Approximation
-    seconds: float  # to build the approximation
+    seconds: float  # to build it
     error: ErrorEstimate
-    shift: float
-    error_after_shift: ErrorEstimate
 
     @property
-    def n(self) -> int:
-        return self.approximation.factorization.shape[0]
+    def n_negative(self) -> int:
+        return self.approximation.factorization.n_negative()
 
     @property
     def memory_percent(self) -> float:
         """Bytes of the factorization in % of the full matrix of n² float64 numbers."""
-        return 100.0 * self.approximation.factorization.nbytes / (8.0 * self.n**2)
+        f = self.approximation.factorization
+        return 100.0 * f.nbytes / (8.0 * f.shape[0] ** 2)
 
     @property
     def evaluated_percent(self) -> float:
-        return 100.0 * self.approximation.n_evaluations / self.n**2
+        """Kernel entries in % of all n² of them."""
+        return 100.0 * self.approximation.n_evaluations / self.approximation.factorization.shape[0] ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One data set with one kernel, in both couplings: the same clusters, ranks and memory."""
+
+    data: Dataset
+    pairwise: Made
+    shared: Made
+    pairwise_shifted: ErrorEstimate  # of the pairwise one, made psd by the paper's shift
+
+    @property
+    def n(self) -> int:
+        return self.shared.approximation.factorization.shape[0]
+
+    @property
+    def ratio(self) -> float:
+        """The shared error over the pairwise one."""
+        return self.shared.error.relative / self.pairwise.error.relative
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """All cells, in the order they were run, and what krein warned of on the way."""
+    """All cells in the order they were run, what krein chose by itself, and what it warned of on the way."""
 
     cells: tuple[Cell, ...]
+    chosen: Made | None
     notes: tuple[str, ...]
 
 
@@ -79,7 +100,7 @@ class Demo:
 
 
 def run(seed: int = 0, quick: bool = False, step: Callable[[str], Any] = lambda what: None) -> Demo:
-    """Approximate the four kernels on both data sets; ``step`` is told before each of the 8 what is next."""
+    """Approximate four kernels on two data sets, then let krein choose; ``step`` is told before each what is next."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise InputError(f"seed must be an integer from 0 to 2³² - 1; got {seed!r}.")
     size, cells = QUICK if quick else FULL, []
@@ -89,27 +110,43 @@ def run(seed: int = 0, quick: bool = False, step: Callable[[str], Any] = lambda 
             for kernel in KERNELS:
                 step(f"{type(kernel).__name__} on {data.name}")
                 cells.append(_cell(data, kernel, size, seed))
+        step("a choice of its own")
+        chosen = _chosen(size, seed)
     for warning in caught:
         if not issubclass(warning.category, KreinWarning):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, KreinWarning))
-    return Demo(tuple(cells), tuple(notes))
+    return Demo(tuple(cells), chosen, tuple(notes))
 
 
 def _data(size: Size, seed: int) -> Iterator[Dataset]:
     whole = datasets.digits()
     yield Dataset(whole.name, whole.X[: size.digits], whole.y[: size.digits], whole.origin)
-    yield datasets.mixture(size.mixture, n_features=10, n_clusters=12, spread=0.5, random_state=seed)
+    yield _mixture(size.mixture, seed)
+
+
+def _mixture(n: int, seed: int) -> Dataset:
+    return datasets.mixture(n, n_features=10, n_clusters=12, spread=0.5, random_state=seed)
 
 
 def _cell(data: Dataset, kernel: Kernel, size: Size, seed: int) -> Cell:
     X = paper_preprocessing(kernel).fit_transform(data.X)
+    asked = {"n_blocks": size.n_blocks, "rank": size.rank}
+    pairwise, shared = (_made(X, kernel, seed, coupling=way, **asked) for way in ("pairwise", "shared"))
+    after = pairwise.approximation.corrected("shift").error(random_state=seed)
+    return Cell(data, pairwise, shared, after)
+
+
+def _chosen(size: Size, seed: int) -> Made:
+    X = paper_preprocessing(RBF()).fit_transform(_mixture(size.chosen, seed).X)
+    return _made(X, RBF(), seed, max_error=MAX_ERROR)
+
+
+def _made(X: Any, kernel: Kernel, seed: int, **asked: Any) -> Made:
     begin = time.perf_counter()
-    a = approximate(X, kernel, n_blocks=size.n_blocks, rank=size.rank, coupling="pairwise", random_state=seed)
+    a = approximate(X, kernel, random_state=seed, **asked)
     seconds = time.perf_counter() - begin
-    shift = psd_shift(a.factorization)
-    after = a.corrected("shift").error(random_state=seed)
-    return Cell(data, a, seconds, a.error(random_state=seed), shift, after)
+    return Made(a, seconds, a.error(random_state=seed))
 
 
 # -- showing -----------------------------------------------------------------------------------------------------------
@@ -117,29 +154,30 @@ def _cell(data: Dataset, kernel: Kernel, size: Size, seed: int) -> Cell:
 COLUMNS: tuple[tuple[str, str, str, Callable[[Cell], str]], ...] = (
     # two lines of the heading; what it means; how it is read off a cell
     ("", "kernel", "the similarity function; RBF, ELM, SpherePolynomial and TL1 are the paper's four",
-     lambda c: type(c.approximation.kernel).__name__),
-    ("", "blocks", "clusters the rows were divided into", lambda c: str(c.approximation.n_blocks)),
-    ("", "rank", "numbers kept per row: the columns of each block's basis",
-     lambda c: str(max(c.approximation.factorization.ranks))),
-    ("memory", "% of n²", "what the approximation holds, in % of the full n x n matrix",
-     lambda c: f"{c.memory_percent:.2f}"),
-    ("kernel", "entries", "how many similarities k(x, y) were computed to build it",
-     lambda c: f"{c.approximation.n_evaluations:,}"),
-    ("entries", "% of n²", "the same in % of all n² of them", lambda c: f"{c.evaluated_percent:.1f}"),
-    ("relative", "error", "|K - approximation| / |K| in the Frobenius norm, K being the full matrix",
-     lambda c: f"{c.error.relative:.4f}"),
-    ("error's 95 %", "interval", "where that error lies when it is estimated from a sample (beyond 2000 rows)",
-     lambda c: "exact" if c.error.low == c.error.high else f"{c.error.low:.4f}..{c.error.high:.4f}"),
-    ("eigenv.", "below 0", "a positive semi-definite (psd) matrix has none; an SVM or a Gaussian process needs that",
-     lambda c: str(c.approximation.factorization.n_negative())),
-    ("smallest", "eigenv.", "how far below zero they reach",
-     lambda c: f"{c.approximation.factorization.smallest_eigenvalue():.3g}"),
-    ("shift", "added", "what has to be added to the diagonal to make the matrix psd (the paper's correction)",
-     lambda c: f"{c.shift:.3g}"),
-    ("error", "shifted", "the relative error after that shift: the price of being psd this way",
-     lambda c: f"{c.error_after_shift.relative:.4f}"),
-    ("time", "s", "seconds to build the approximation", lambda c: f"{c.seconds:.2f}"),
+     lambda c: type(c.shared.approximation.kernel).__name__),
+    ("memory", "% of n²", "what the approximation holds, in % of the full n x n matrix; the same in both couplings",
+     lambda c: f"{c.shared.memory_percent:.2f}"),
+    ("pairwise", "error", "|K - approximation| / |K| in the Frobenius norm, K being the full matrix; the paper's way",
+     lambda c: f"{c.pairwise.error.relative:.4f}"),
+    ("pairwise", "eigv < 0", "its negative eigenvalues: a positive semi-definite (psd) matrix, as SVMs need, has none",
+     lambda c: str(c.pairwise.n_negative)),
+    ("pairwise", "shifted", "its error once the diagonal is raised until it is psd, which is the paper's correction",
+     lambda c: f"{c.pairwise_shifted.relative:.4f}"),
+    ("shared", "error", "the error of krein's own coupling, the default",
+     lambda c: f"{c.shared.error.relative:.4f}"),
+    ("95 %", "interval", "where that error lies when it is estimated from a sample (beyond 2000 rows)",
+     lambda c: _interval(c.shared.error)),
+    ("shared", "eigv < 0", "its negative eigenvalues: none wherever the kernel is psd, so nothing has to be corrected",
+     lambda c: str(c.shared.n_negative)),
+    ("ratio of", "errors", "shared / pairwise", lambda c: f"{c.ratio:.2f}"),
+    ("entries %", "pairw/shar", "how many similarities k(x, y) each of the two evaluated, in % of all n² of them",
+     lambda c: f"{c.pairwise.evaluated_percent:.1f}/{c.shared.evaluated_percent:.1f}"),
+    ("seconds", "pairw/shar", "to build each of the two", lambda c: f"{c.pairwise.seconds:.2f}/{c.shared.seconds:.2f}"),
 )  # fmt: skip
+
+
+def _interval(error: ErrorEstimate) -> str:
+    return "exact" if error.low == error.high else f"{error.low:.4f}..{error.high:.4f}"
 
 
 def table(demo: Demo) -> str:
@@ -160,7 +198,9 @@ def table(demo: Demo) -> str:
     for cell, line in zip(demo.cells, body, strict=True):
         if cell.data is not previous:
             previous = cell.data
-            out += [rule, f"{cell.data.name}: {cell.n:,} rows, {cell.data.d} columns ({cell.data.origin})"]
+            f = cell.shared.approximation.factorization
+            shape = f"{cell.n:,} rows, {cell.data.d} columns, in {f.n_blocks} blocks of rank {max(f.ranks)}"
+            out += [rule, f"{cell.data.name}: {shape} ({cell.data.origin})"]
         out.append(laid_out(line))
     out += [rule, "", "What the columns say:"]
     titles = [f"{top} {name}".strip() for top, name, *_ in COLUMNS]
@@ -169,24 +209,53 @@ def table(demo: Demo) -> str:
     return "\n".join(out)
 
 
+def choice(demo: Demo) -> str:
+    """What krein chose where only the error was asked for, and what it looked at on the way."""
+    if demo.chosen is None:
+        return ""
+    made, a = demo.chosen, demo.chosen.approximation
+    n = a.factorization.shape[0]
+    out = [
+        f"Blocks and rank need not be given. The mixture with {n:,} rows, RBF, and max_error={MAX_ERROR:g} alone:",
+        "",
+        *("  " + line for line in str(a.search_).splitlines()),
+        "",
+        f"Error {made.error}, measured afterwards on entries of its own; {made.n_negative} negative eigenvalues; "
+        f"{made.memory_percent:.2f} % of the",
+        f"memory of the full matrix, which would hold {8e-9 * n**2:.2g} GB.",
+    ]
+    return "\n".join(out)
+
+
 def pictures(demo: Demo, folder: Path) -> dict[Path, str]:
     """Save both pictures as PNG; return what each file shows."""
-    figure = KernelMatrixDisplay.from_approximation
-    blocks = next(c for c in demo.cells if c.data.name == "mixture" and isinstance(c.approximation.kernel, RBF))
-    spectrum = next(c for c in demo.cells if c.data.name == "digits" and isinstance(c.approximation.kernel, ELM))
-    panels = ("before", "after", "approximation")
-    shown = {
+    blocks = next(c for c in demo.cells if c.data.name == "mixture" and isinstance(_kernel(c), RBF))
+    spectrum = next(c for c in demo.cells if c.data.name == "digits" and isinstance(_kernel(c), ELM))
+
+    def matrices(axes: Any) -> None:
+        panels = ("before", "after", "approximation")
+        KernelMatrixDisplay.from_approximation(blocks.shared.approximation, n_rows=240, panels=panels, ax=axes)
+
+    def spectra(axes: Any) -> None:
+        for axis, made, name, corrections in (
+            (axes[0], spectrum.pairwise, "pairwise", CORRECTIONS),
+            (axes[1], spectrum.shared, "shared", ()),
+        ):
+            SpectrumDisplay.from_factorization(made.approximation.factorization, corrections=corrections, ax=axis)
+            axis.set_title(f'coupling="{name}"', loc="right", fontsize=10)
+        axes[1].get_legend().get_texts()[0].set_text(f"{spectrum.shared.n_negative} negative")
+        axes[1].set(ylabel="", ylim=axes[0].get_ylim())
+
+    shown: dict[str, tuple[Callable[[Any], None], str, tuple[int, tuple[float, float]]]] = {
         "kernel-matrix.png": (
-            lambda ax: figure(blocks.approximation, n_rows=240, panels=panels, ax=ax),
-            "the RBF kernel matrix of mixture: rows as given, rows sorted by cluster, and its approximation",
+            matrices,
+            "the RBF kernel matrix of mixture: rows as given, rows sorted by cluster, and its approximation (shared)",
             (3, (11.2, 3.9)),
         ),
         "spectrum.png": (
-            lambda ax: SpectrumDisplay.from_factorization(
-                spectrum.approximation.factorization, corrections=CORRECTIONS, ax=ax
-            ),
-            "the eigenvalues of ELM on digits, and what shift, clip and flip make of the negative ones",
-            (1, (7.0, 4.6)),
+            spectra,
+            "the eigenvalues of ELM on digits: pairwise, with what corrections make of the negative ones, and shared",
+            (2, (11.2, 4.6)),
         ),
     }
     saved = {}
@@ -195,6 +264,10 @@ def pictures(demo: Demo, folder: Path) -> dict[Path, str]:
         _save(draw, count, size, path)
         saved[path] = what
     return saved
+
+
+def _kernel(cell: Cell) -> Kernel:
+    return cell.shared.approximation.kernel
 
 
 def _save(draw: Callable[[Any], Any], count: int, size: tuple[float, float], path: Path) -> None:

@@ -1,0 +1,59 @@
+"""M + t I for a dense symmetric M: solves and the log-determinant, and what to say where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from krein.arrays import Array
+from krein.errors import IndefiniteError, InputError
+
+__all__ = ["indefinite", "logdet", "singular", "solve"]
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def solve(M: Array, b: Array, t: float) -> Array:
+    """(M + tI)⁻¹ b, M indefinite or not: by Cholesky if it exists, else by eigenvalues. Singular is an error."""
+    if b.size == 0:
+        return np.zeros(b.shape)
+    moved = M + t * np.eye(len(M))
+    try:
+        factor = scipy.linalg.cho_factor(moved, check_finite=False)
+        if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
+            return np.asarray(scipy.linalg.cho_solve(factor, b))
+    except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
+        pass
+    values, vectors = np.linalg.eigh(moved)
+    if np.abs(values).min() <= 10 * len(M) * EPS * np.abs(values).max():
+        raise singular("the matrix", values)
+    return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+
+def logdet(M: Array, t: float) -> float:
+    """log det(M + tI), which has to be positive definite."""
+    if not M.size:
+        return 0.0
+    moved = M + t * np.eye(len(M))
+    try:
+        return 2.0 * float(np.log(np.diag(scipy.linalg.cholesky(moved, check_finite=False))).sum())
+    except scipy.linalg.LinAlgError:
+        raise indefinite(min(float(np.linalg.eigvalsh(moved)[0]), 0.0)) from None
+
+
+def singular(what: str, values: Array) -> InputError:
+    """The error for a matrix of these eigenvalues."""
+    sizes = np.abs(values)
+    more = max(0.0, -float(values.min())) + 1e-8 * float(sizes.max())
+    return InputError(
+        f"solve needs a nonsingular matrix, but the smallest |eigenvalue| of {what} is {sizes.min():.2g}, the largest "
+        f"{sizes.max():.3g}. Raise the ridge, by {more or 1.0:.3g} for instance."
+    )
+
+
+def indefinite(smallest: float) -> IndefiniteError:
+    """The error for a log-determinant of a matrix with this smallest eigenvalue."""
+    return IndefiniteError(
+        f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
+        f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
+    )

@@ -1,0 +1,149 @@
+"""Which couplings to keep between thousands of clusters, so that a psd core stays psd.
+
+In: how strong each coupling is, and how many may be kept. Out: pairs (i, j) and weights w_ij. Dropping blocks breaks
+psd; scaling block (i, j) by w_ij does not, if W is psd with a unit diagonal and zero where nothing is kept (a Schur
+product). Here W is one on disjoint groups of clusters, every pair within a group kept: the tapered core consists of
+principal submatrices of the whole one, so that it is psd to the last bit, and falls apart into one block per group.
+
+Measured on covtype (500 and 2000 centres, gamma 0.1 and 1, 1.25 and 2.5 pairs per cluster): no choice can capture more
+of the energy a_ij² than the strongest pairs hold, and groups reach 75 to 99 % of that. The strongest pairs themselves,
+damped by W's smallest eigenvalue, reach 12 to 49 % (500 centres). In four of these cases also tried: a compactly
+supported function of the distance (psd in 54 dimensions, so steep that it keeps nothing) 0 %, damping node by node 16
+to 26 %, weights from 150 steps towards the semidefinite program's (a minute) 73 to 78 %; groups have 87 to 92 there.
+Groups that overlap won at most 4 % more, for several times the work; moving single clusters afterwards next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from krein.arrays import Array, Indices
+from krein.errors import InputError, whole_number
+
+__all__ = ["Taper", "taper"]
+
+ROUNDS = 50  # each begins where the strengths of the last one fell below rounding; one or two is usual
+
+
+@dataclass(frozen=True, eq=False)
+class Taper:
+    """The kept pairs and their weights; ``groups[i]`` is the group of cluster i."""
+
+    left: Indices  # (m,), left < right, in order
+    right: Indices  # (m,)
+    weights: Array  # (m,)
+    groups: Indices  # (c,), numbered as they first appear
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.groups.max(initial=-1)) + 1
+
+    def to_dense(self) -> Array:
+        """W, (c, c): psd, with a unit diagonal."""
+        W = np.eye(len(self.groups))
+        W[self.left, self.right] = W[self.right, self.left] = self.weights
+        return W
+
+    def captured(self, strengths: Array) -> float:
+        """The share of the energy that is kept: 1 - sum (1 - w_ij)² a_ij² / sum a_ij², over i < j; 1 if it is zero."""
+        a = np.triu(np.asarray(strengths, dtype=np.float64), 1)
+        a = a / (a.max(initial=0.0) or 1.0)
+        energy = a[self.left, self.right] ** 2
+        total = float((a**2).sum())
+        return float((energy * (1.0 - (1.0 - self.weights) ** 2)).sum()) / total if total else 1.0
+
+
+def taper(strengths: Any, budget: int, ranks: Sequence[int] | None = None, largest: int | None = None) -> Taper:
+    """Choose groups of clusters that hold as much coupling energy as ``budget`` pairs can.
+
+    ``strengths`` a_ij >= 0 (c, c) is symmetric, the expected |K_ij| in any unit; its diagonal is ignored. With
+    ``ranks`` the budget counts numbers: a pair costs k_i k_j, and the diagonal blocks nothing. No group has more than
+    ``largest`` clusters. A greedy choice: two groups merge for the energy they gain per pair, which is the average of
+    a_ij² between them, so average linkage has the order; a merge that no longer fits is left out. O(c²) time and
+    memory, under a second at c = 2000. Nothing is merged for no gain; if all pairs fit, all are kept.
+    """
+    a = _check_strengths(strengths)
+    c = len(a)
+    whole_number("budget", budget, 0)
+    if largest is not None:
+        whole_number("largest", largest, 1)
+    most = c if largest is None else int(largest)
+    if ranks is not None and (len(ranks) != c or min(ranks, default=0) < 0):
+        raise InputError(f"ranks must be {c} numbers of at least 0, one per cluster; got {len(ranks)}.")
+    width = [1] * c if ranks is None else [int(k) for k in ranks]
+    if c <= most and (sum(width) ** 2 - sum(k * k for k in width)) // 2 <= budget:
+        return _of(np.zeros(c, dtype=np.intp))
+    labels: Indices = np.arange(c)
+    left = int(budget)
+    for _ in range(ROUNDS):
+        before = int(labels.max(initial=0))
+        labels, left = _merge(a, labels, width, left, most)
+        if left == 0 or int(labels.max(initial=0)) == before:
+            break
+    return _of(labels)
+
+
+def _check_strengths(strengths: Any) -> Array:
+    a = np.array(strengths, dtype=np.float64)  # a copy: its diagonal is about to go
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise InputError(f"strengths must be a square matrix, one row per cluster; got shape {a.shape}.")
+    np.fill_diagonal(a, 0.0)
+    if not np.isfinite(a).all() or a.min(initial=0.0) < 0.0:
+        raise InputError(f"strengths must be finite and not negative; the smallest is {a.min(initial=0.0):.3g}.")
+    gap = float(np.abs(a - a.T).max(initial=0.0))
+    if gap > 1e-8 * a.max(initial=0.0):
+        raise InputError(f"strengths must be symmetric; the largest |a_ij - a_ji| is {gap:.3g}. Pass (a + a.T) / 2.")
+    return a
+
+
+def _merge(a: Array, labels: Indices, width: Sequence[int], left: int, most: int) -> tuple[Indices, int]:
+    """One round of merges among the groups: new labels, 0 .. without gaps, and what is left of the budget."""
+    between = np.where(labels[:, None] == labels, 0.0, a)
+    peak = float(between.max(initial=0.0))
+    if peak == 0.0:
+        return labels, left
+    between = np.square(between / peak)
+    order = np.argsort(labels, kind="stable")
+    count = np.bincount(labels)
+    first = np.cumsum(count) - count
+    mean = np.add.reduceat(np.add.reduceat(between[np.ix_(order, order)], first, axis=0), first, axis=1)
+    mean /= np.outer(count, count)
+    distance = 1.0 - np.minimum((mean + mean.T) / 2.0, 1.0)
+    np.fill_diagonal(distance, 0.0)
+    g = len(count)
+    members = [*count.tolist(), *[0] * (g - 1)]  # 0: no group, or one that has gone into another
+    rows = [*np.bincount(labels, weights=width).astype(np.intp).tolist(), *[0] * (g - 1)]
+    target = np.arange(2 * g - 1)
+    steps = linkage(squareform(distance, checks=False), "average") if g > 1 else np.empty((0, 4))
+    for new, (i, j, height) in enumerate(zip(*steps[:, :2].T.astype(int).tolist(), steps[:, 2], strict=True), g):
+        cost = rows[i] * rows[j]
+        fits = members[i] and members[j] and members[i] + members[j] <= most and cost <= left
+        if height < 1.0 and fits:
+            members[new], rows[new] = members[i] + members[j], rows[i] + rows[j]
+            members[i] = members[j] = 0
+            target[i] = target[j] = new
+            left -= cost
+    for k in range(2 * g - 2, -1, -1):  # a merged group has a higher number than its parts
+        target[k] = target[target[k]]
+    return np.unique(target[labels], return_inverse=True)[1], left
+
+
+def _of(labels: Indices) -> Taper:
+    """The taper that is one within groups."""
+    c = len(labels)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    groups = np.argsort(np.argsort(first))[inverse]
+    order = np.argsort(groups, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(groups))[:-1]) if c else []
+    pairs = [np.stack(np.triu_indices(len(p), 1)) for p in parts]
+    left, right = np.concatenate(
+        [np.empty((2, 0), dtype=np.intp), *(p[at] for p, at in zip(parts, pairs, strict=True))], axis=1
+    )
+    sort = np.lexsort((right, left))
+    return Taper(left[sort], right[sort], np.ones(len(left)), groups)
