@@ -31,6 +31,7 @@ MEMORY = ("dataset", "kernel", "seed", "limit", "nbytes", "n_blocks", "rank", "d
 TARGETS = (0.05, 0.01)
 BLOCKS = (1, 2, 3, 5, 8, 12, 20, 32)
 RANKS = tuple(dict.fromkeys(round(1.25**i) for i in range(36)))
+LOOSE = 1.3  # the grid is searched up to so many times the bytes chosen: what is dearer is no reproach
 ROUNDING = 1e-8  # errors below are the same to us
 LOOKED = 1000  # rows of K for the grid's errors
 KEPT, BYTES, GAIN = 0.95, 2.0, 0.5  # share of the runs below the target; bytes over the grid's; max_memory's mean ratio
@@ -54,8 +55,13 @@ def run(out: Path, command: str, quick: bool, force: bool) -> None:
                     memory.add([cell.fills(int(h["c"]), int(h["k"]))])
                 for target in () if name == "poly" else TARGETS:
                     if not grid.has(**cell.key(target)):
-                        grid.add([cell.cheapest(target)])
+                        grid.add([cell.cheapest(target, LOOSE * _chosen(table, cell.key(target)))])
         (out / "auto.md").write_text(summarise(table, grid, memory, quick), encoding="utf-8")
+
+
+def _chosen(table: Table, key: dict[str, Any]) -> float:
+    """The mean bytes chosen in this cell."""
+    return float(np.mean([float(r["nbytes"]) for r in table.rows if all(r[c] == str(v) for c, v in key.items())]))
 
 
 class Cell:
@@ -117,23 +123,25 @@ class Cell:
             "ratio": max(error, ROUNDING) / max(fixed, ROUNDING),
         }  # fmt: skip
 
-    def cheapest(self, target: float) -> dict[str, Any]:
-        """The fewest bytes of the grid that meet the target. Only ranks cheaper than the best so far are built."""
-        best: dict[str, Any] = {"n_blocks": 0, "rank": 0, "nbytes": np.inf, "error": np.inf}
+    def cheapest(self, target: float, most: float) -> dict[str, Any]:
+        """The fewest bytes of the grid that meet the target, below ``most``. Only cheaper ones than that are built."""
+        best: dict[str, Any] = {"n_blocks": 0, "rank": 0, "nbytes": most, "error": np.inf}
         built = 0
         for c in BLOCKS:
-            ranks = [k for k in RANKS if c * k <= len(self.X) // 4 and self._bytes(c, k) < best["nbytes"]]
-            low, high = -1, None  # the target is missed at low, and met at high
-            at = len(ranks) - 1 if np.isfinite(best["nbytes"]) else 3  # the dearest that is a gain, or a first step up
-            while low < at < len(ranks):
+            ranks = [k for k in RANKS if c * k <= len(self.X) // 2 and self._bytes(c, k) < best["nbytes"]]
+            low, high, at = -1, len(ranks), len(ranks) - 1  # missed at low, met at high; the dearest first
+            while low < at < high:
                 error = self._looked_error(c, ranks[at])
                 built += 1
                 if error <= target:
                     high = at
                     best = {"n_blocks": c, "rank": ranks[at], "nbytes": self._bytes(c, ranks[at]), "error": error}
+                    at = (low + high) // 2
+                elif at == len(ranks) - 1:
+                    break
                 else:
                     low = at
-                at = low + 4 if high is None else (low + high) // 2
+                    at = (low + high) // 2
         return self.key(target) | best | {"n_built": built}
 
     def _bytes(self, n_blocks: int, rank: int) -> int:
@@ -165,11 +173,12 @@ def summarise(table: Table, grid: Table, memory: Table, quick: bool) -> str:
         errors, nbytes = (np.array([float(r[c]) for r in mine]) for c in ("error", "nbytes"))
         ratios.append(float(nbytes.mean()) / float(cheap["nbytes"]))
         spent = np.mean([float(r["search_seconds"]) / float(r["build_seconds"]) for r in mine])
+        grid_choice = f"{cheap['n_blocks']}, {cheap['rank']}" if cheap["n_blocks"] != "0" else "none so cheap"
         blocks = ", ".join(sorted({r["n_blocks"] for r in mine}, key=int))
         lines.append(
             f"| {key[0]} | {key[1]} | {target} | {len(mine)} | {(errors <= target).mean():.0%} "
             f"| {errors.max() / target:.3f} | {errors.mean() / target:.3f} | {ratios[-1]:.2f} | {blocks} "
-            f"| {cheap['n_blocks']}, {cheap['rank']} | {np.mean([int(r['n_built']) for r in mine]):.1f} | {spent:.2f} |"
+            f"| {grid_choice} | {np.mean([int(r['n_built']) for r in mine]):.1f} | {spent:.2f} |"
         )
     met = np.array([r["met"] == "True" for r in table.rows])
     faster = np.array([float(r["search_seconds"]) < float(r["build_seconds"]) for r in table.rows])

@@ -60,7 +60,7 @@ def test_the_forecast_from_a_sample_is_near_the_best_error_of_all_rows(n_blocks)
     X, kernel = points(1500, 4), RBF(gamma=2.0)
     K = kernel(X)
     labels = partition(X, n_blocks, Evaluator(kernel), 0).labels
-    forecast, _ = choice._Curves(X, Evaluator(kernel), 1, 1500, 600, np.float64).errors(n_blocks, 40)
+    forecast, _ = choice._Curves(X, Evaluator(kernel), 1, 1500, 600).errors(n_blocks, 40)
     for k in (2, 5, 12):
         captured = 0.0
         rows = [K[labels == i] for i in range(n_blocks)]
@@ -83,7 +83,7 @@ def _range(A, k):
 @pytest.mark.parametrize("n", [3000, 100_000])
 def test_an_identity_needs_a_rank_for_every_row(n):
     K = np.eye(400)
-    curves = choice._Curves(np.arange(400), Evaluator(Precomputed(K)), 0, 400, 400, np.float64)
+    curves = choice._Curves(np.arange(400), Evaluator(Precomputed(K)), 0, 400, 400)
     curves.n = n  # as if the sample were of n rows
     errors, _ = curves.errors(1, n)
     ranks = np.arange(1, len(errors) + 1)
@@ -241,7 +241,7 @@ def test_too_little_memory_is_an_error_that_says_how_much():
 def test_a_million_rows_stay_within_the_limits_of_the_core():
     X = np.random.default_rng(0).random((1_000_000, 2), dtype=np.float32)
     rows = stream(0, 1).choice(1_000_000, 300)
-    curves = choice._Curves(X[rows], Evaluator(RBF(gamma=300.0)), 0, 300, 300, np.float64)
+    curves = choice._Curves(X[rows], Evaluator(RBF(gamma=300.0)), 0, 300, 300)
     curves.n = 1_000_000
     request = choice._Request(1_000_000, 1e-3, math.inf, None, None, ("float32",))
     p = choice._search(request, curves)

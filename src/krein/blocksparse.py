@@ -218,7 +218,7 @@ class BlockSparse:
         radii = np.zeros(len(self.ranks))
         for g in self.groups:
             if not np.array_equal(g.left, g.right):
-                size = _spectral_norm_bounds(g.values)
+                size = dense.spectral_norm_bounds(g.values)
                 np.add.at(radii, g.left, size)
                 np.add.at(radii, g.right, size)
         lower, upper = float((lows - radii).min()), float((highs + radii).max())
@@ -291,16 +291,6 @@ class BlockSparse:
         return BlockSparse.from_blocks(self.ranks, inverses)
 
 
-def _spectral_norm_bounds(values: Array) -> Array:
-    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf) if less."""
-    size = np.abs(values)
-    peak = size.max((1, 2), initial=0.0)
-    peak[peak == 0.0] = 1.0
-    size = size / peak[:, None, None]  # no square over- or underflows
-    mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
-    return np.asarray(peak * np.minimum(np.sqrt((size**2).sum((1, 2))), mixed))
-
-
 def congruent(core: Array | BlockSparse, transforms: Sequence[Array], columns: Sequence[int]) -> Array | BlockSparse:
     """Return T M Tᵀ for T = blockdiag(transforms), block by block; ``columns`` are M's block sizes."""
     ranks = [len(T) for T in transforms]
@@ -351,13 +341,15 @@ def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
 
 def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
     """Refuse NaN, infinity and more asymmetry than rounding makes, showing the largest difference."""
-    groups = core.groups if isinstance(core, BlockSparse) else (Group(np.arange(1), np.arange(1), core[None]),)
-    stacks = [g.values for g in groups]
-    if not all(np.isfinite(stack).all() for stack in stacks):
-        raise InputError(f"{name} holds NaN or infinite values; it needs finite numbers.")
-    size = max((float(np.abs(stack).max(initial=0.0)) for stack in stacks), default=0.0)
-    squares = [g.values for g in groups if np.array_equal(g.left, g.right)]
-    gap = max((float(np.abs(S - S.transpose(0, 2, 1)).max(initial=0.0)) for S in squares), default=0.0)
+    one = Group(np.arange(1), np.arange(1), core[None]) if isinstance(core, np.ndarray) else None
+    size = gap = 0.0
+    for g in core.groups if one is None else (one,):  # type: ignore[union-attr]
+        diagonal = np.array_equal(g.left, g.right)
+        for part, mirrored in dense.strips(g.values):  # no copy of the whole is made
+            if not np.isfinite(part).all():
+                raise InputError(f"{name} holds NaN or infinite values; it needs finite numbers.")
+            size = max(size, float(np.abs(part).max(initial=0.0)))
+            gap = max(gap, float(np.abs(part - mirrored).max(initial=0.0))) if diagonal else gap
     if gap > 1e-8 * size:
         raise InputError(
             f"{name} must be symmetric; the largest |M - Mᵀ| is {gap:.3g}. Pass (M + M.T) / 2 if that is meant."

@@ -153,8 +153,7 @@ def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[Landma
     """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
     filled = 2 * kept.n_kept - sum(k * k for k in kept.ranks)  # numbers that are not dropped, in both halves
     sparse = kept.shape[0] > DENSE_CORE and 2 * filled <= kept.shape[0] ** 2
-    core = kept if sparse else kept.to_dense()
-    factorization, turns = compressed(bases, core, clusters.order, 0.0, plan.dtype or plan.own_dtype)
+    factorization, turns = compressed(bases, kept, clusters.order, 0.0, plan.dtype or plan.own_dtype, dense=not sparse)
     finished = tuple(
         replace(m, transform=right_divide(m.transform, T), block=None if m.block is None else T @ m.block)
         for m, T in zip(maps, turns, strict=True)

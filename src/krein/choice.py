@@ -32,8 +32,8 @@ FINE = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250, 2000)
 COARSE = FINE[::2]
 PATIENCE = 2  # coarse steps without gain before the search turns to the best one's neighbours
 SAMPLE = (1000, 2500)  # rows looked at, the square root of n tenfold between these
-COARSE_ERROR = 0.004  # errors from here on are well seen in float32, at half the time
 GLANCE = 400  # rows looked at first: enough where few directions are
+CLOSER = 4  # numbers of blocks that are looked at again with all rows of the sample
 PER_RANK_GLANCED = 16  # rows of that sample per direction proposed
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
 FEWEST = 16  # rows of the sample per block; more blocks than that allows follow the trend
@@ -129,11 +129,11 @@ def propose(
     size = int(np.clip(10.0 * math.sqrt(n), *SAMPLE))
     if not is_vectors(objects) or isinstance(evaluator.kernel, FromCallable):
         size = min(size, int(math.sqrt(DEAR * n)))
-    precision = np.float32 if max_error is not None and max_error >= COARSE_ERROR else np.float64
-    first = _search(request, _Curves(objects, evaluator, seed, n, min(size, GLANCE), precision))
+    first = _search(request, _Curves(objects, evaluator, seed, n, min(size, GLANCE)))
     if size <= GLANCE or PER_RANK_GLANCED * first.n_blocks * first.rank <= GLANCE:
         return first
-    return _search(request, _Curves(objects, evaluator, seed, n, size, precision))
+    likely = [a.n_blocks for a in sorted(first.looks, key=request.order)[:CLOSER]]
+    return _search(request, _Curves(objects, evaluator, seed, n, size), likely)
 
 
 def stored_bytes(n: int, n_blocks: int, rank: Any, dtype: str) -> Any:
@@ -210,8 +210,8 @@ class _Request:
         return "memory budget" if most > self.max_memory or self.max_error is None else "rank limit"
 
 
-def _search(request: _Request, curves: _Curves) -> Proposal:
-    """Look at a coarse grid of block numbers, then around the best of them."""
+def _search(request: _Request, curves: _Curves, likely: Sequence[int] = ()) -> Proposal:
+    """Look at a coarse grid of block numbers, then around the best of them; or at the likely ones alone."""
     looks: dict[int, list[Look]] = {}
 
     def look(n_blocks: int, stage: str) -> None:
@@ -229,6 +229,9 @@ def _search(request: _Request, curves: _Curves) -> Proposal:
 
     if request.n_blocks is not None:
         look(request.n_blocks, "coarse")
+    elif likely:
+        for c in sorted(likely):
+            look(c, "refined")
     else:
         waited = 0
         for c in COARSE:
@@ -254,7 +257,7 @@ def _search(request: _Request, curves: _Curves) -> Proposal:
 class _Curves:
     """The best possible error over the rank for any number of blocks, forecast from a sample of the rows."""
 
-    def __init__(self, objects: Any, evaluator: Evaluator, seed: int, n: int, size: int, precision: Any) -> None:
+    def __init__(self, objects: Any, evaluator: Evaluator, seed: int, n: int, size: int) -> None:
         vectors = is_vectors(objects)
         rng = stream(seed, 9, 0)
         self.n, self.m, self.seed = n, min(n, size), seed
@@ -262,7 +265,6 @@ class _Curves:
         sample = take(objects, rows)
         self.K = evaluator.symmetric(sample).astype(np.float64)
         self.K /= float(np.max(np.abs(self.K))) or 1.0  # squares of 1e-200 vanish
-        self.K = self.K.astype(precision, copy=False)
         mixed = rng.permutation(self.m)
         self.halves = np.sort(mixed[: self.m // 2]), np.sort(mixed[self.m // 2 :])
         # Places come from the matrix that is already there: no similarity is evaluated twice.
@@ -355,8 +357,7 @@ def squared_errors(K: Array, labels: Indices, ranks: int) -> Errors:
     ends = np.cumsum([len(b) for b in blocks])
     parts = [slice(end - len(b), end) for end, b in zip(ends, blocks, strict=True)]
     bases = [_leading(K[p], ranks) for p in parts]
-    squares = np.zeros((ranks, ranks))
-    left = np.zeros(ranks)
+    squares, left = np.zeros((ranks, ranks)), np.zeros(ranks)
     for p, U in zip(parts, bases, strict=True):
         rows = U.T @ K[p]
         for q, V in zip(parts, bases, strict=True):
@@ -368,9 +369,9 @@ def squared_errors(K: Array, labels: Indices, ranks: int) -> Errors:
         added = U * (2.0 * (U @ np.triu(M, 1)) + U * np.diag(M))
         off = ((K.diagonal()[p][:, None] - np.cumsum(added, 1)) ** 2).sum(0)
         left += np.pad(off, (0, ranks - len(off)), mode="edge")
-    total, diagonal = float(np.sum(K * K, dtype=np.float64)), float(np.sum(K.diagonal() ** 2, dtype=np.float64))
+    total, diagonal = float(np.sum(K * K)), float(np.sum(K.diagonal() ** 2))
     every = np.maximum(total - np.diag(np.cumsum(np.cumsum(squares, 0), 1)), 0.0)
-    every[every < (ROUNDED if K.dtype == np.float64 else 1e-6) * total] = 0.0
+    every[every < ROUNDED * total] = 0.0
     pairs = max(1, m * (m - 1))
     return Errors(
         np.maximum(every - left, 0.0) / pairs, np.minimum(left, every) / m, (total - diagonal) / pairs, diagonal / m
@@ -384,7 +385,7 @@ def _leading(A: Array, ranks: int) -> Array:
             return np.linalg.eigh(A @ A.T)[1][:, ::-1][:, :ranks]
         wanted = (len(A) - ranks, len(A) - 1)
         return np.asarray(scipy.linalg.eigh(A @ A.T, subset_by_index=wanted, check_finite=False)[1][:, ::-1])
-    Q = np.linalg.qr(A @ stream(0).standard_normal((A.shape[1], ranks + ranks // 2 + 8)).astype(A.dtype))[0]
+    Q = np.linalg.qr(A @ stream(0).standard_normal((A.shape[1], ranks + ranks // 2 + 8)))[0]
     for _ in range(2):
         Q = np.linalg.qr(A @ (A.T @ Q))[0]
     B = Q.T @ A

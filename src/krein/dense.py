@@ -1,6 +1,8 @@
-"""M + t I for a dense symmetric M: solves and the log-determinant, and what to say where there is none."""
+"""Dense symmetric matrices, alone or stacked: solves, determinants, bounds, and what to say where there is none."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.linalg
@@ -8,7 +10,7 @@ import scipy.linalg
 from krein.arrays import Array
 from krein.errors import IndefiniteError, InputError
 
-__all__ = ["indefinite", "logdet", "singular", "solve"]
+__all__ = ["indefinite", "logdet", "singular", "solve", "spectral_norm_bounds", "strips"]
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -57,3 +59,25 @@ def indefinite(smallest: float) -> IndefiniteError:
         f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
         f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
     )
+
+
+def strips(stack: Array) -> Iterator[tuple[Array, Array]]:
+    """Parts of stacked blocks (m, a, b), each beside the same part of the transposes where the blocks are square."""
+    m, a, b = stack.shape
+    step = max(1, 2**20 // max(1, b if m == 1 else a * b))
+    for start in range(0, a if m == 1 else m, step):
+        here = slice(start, start + step)
+        if m == 1:
+            yield stack[:, here], stack[:, :, here].transpose(0, 2, 1) if a == b else stack[:, here]
+        else:
+            yield stack[here], stack[here].transpose(0, 2, 1)
+
+
+def spectral_norm_bounds(values: Array) -> Array:
+    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf) if less."""
+    size = np.abs(values)
+    peak = size.max((1, 2), initial=0.0)
+    peak[peak == 0.0] = 1.0
+    size = size / peak[:, None, None]  # no square over- or underflows
+    mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
+    return np.asarray(peak * np.minimum(np.sqrt((size**2).sum((1, 2))), mixed))

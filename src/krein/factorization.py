@@ -382,7 +382,7 @@ class Factorization:
 
 
 def compressed(
-    bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str
+    bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str, dense: bool = False
 ) -> tuple[Factorization, list[Array]]:
     """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases``."""
     ranks = [U.shape[1] for U in bases]
@@ -395,4 +395,5 @@ def compressed(
         maps.append(A)
         turns.append(T)
     moved = core if name == "float64" else congruent(core, turns, ranks)
+    moved = moved.to_dense() if dense and isinstance(moved, BlockSparse) else moved
     return Factorization(tuple(stored), moved, order, shift, None if name == "float64" else tuple(maps)), turns

@@ -96,9 +96,10 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
         if fixed or larger is None or turn == ROUNDS - 1:
             break
         plan = replace(plan, rank=larger)
+    final = carried.estimate(ranks)
+    del whole, carried  # they refer to what finishing gives up
     parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room)
     f = parts.factorization
-    final = carried.estimate(ranks)
     if parts.scaled or not np.array_equal(f.ranks, ranks) or proposal.dtype in ("float16", "int8"):  # else it is known
         with clock.choosing():
             final = _measured(plan, f, ROUNDS)

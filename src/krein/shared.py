@@ -75,9 +75,9 @@ class Outlook:
     inverse: Array  # P_i, (k_i, |S_i|)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Draft:
-    """Bases with more directions than will be kept, and their core."""
+    """Bases with more directions than will be kept, and their core. `finished` uses it up."""
 
     bases: list[Any]  # U_i, (n_i, columns)
     maps: list[LandmarkMap]
@@ -101,15 +101,15 @@ class Draft:
 
         Empties the draft as it goes, so that no more than one block is held twice.
         """
-        if all(k >= columns for k, columns in zip(ranks, self.core.ranks, strict=True)):
-            return self.bases, self.maps, self.core
-        kept = [V[:, : int(k)] for V, k in zip(self._order[0], ranks, strict=True)]
-        bases, maps = [], []
-        for i, V in enumerate(kept):
-            U, self.bases[i] = self.bases[i], None
-            bases.append(U @ V.astype(U.dtype))
-            maps.append(replace(self.maps[i], transform=self.maps[i].transform @ V))
-        return bases, maps, cast(BlockSparse, congruent(self.core, [V.T for V in kept], self.core.ranks))
+        core, bases, maps = self.core, self.bases, self.maps
+        if any(k < columns for k, columns in zip(ranks, core.ranks, strict=True)):
+            kept = [V[:, : int(k)] for V, k in zip(self._order[0], ranks, strict=True)]
+            for i, V in enumerate(kept):
+                bases[i] = bases[i] @ V.astype(bases[i].dtype)
+                maps[i] = replace(maps[i], transform=maps[i].transform @ V)
+            core = cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks))
+        self.__dict__.clear()
+        return bases, maps, core
 
 
 def strengths(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Array:
