@@ -9,6 +9,8 @@ import pytest
 
 import krein
 from krein import InputError, KreinWarning
+from krein.choice import propose
+from krein.kernels import Evaluator
 
 N = 3000
 
@@ -24,7 +26,7 @@ def true_error(a, X):
 
 
 @pytest.mark.parametrize(
-    "kernel", [krein.RBF(gamma=0.05), krein.TL1(), krein.Sigmoid()], ids=lambda k: type(k).__name__
+    "kernel", [krein.RBF(gamma=0.05), krein.TL1(rho=60.0), krein.Sigmoid()], ids=lambda k: type(k).__name__
 )
 @pytest.mark.parametrize("target", [0.1, 0.01])
 def test_the_error_asked_for_is_met_and_the_interval_is_of_the_truth(X, kernel, target):
@@ -32,7 +34,7 @@ def test_the_error_asked_for_is_met_and_the_interval_is_of_the_truth(X, kernel, 
     truth = true_error(a, X)
     assert truth <= target
     assert a.search_.reason == "target met"
-    assert a.search_.error.low / 1.03 <= truth <= 1.03 * a.search_.error.high
+    assert a.search_.error.low / 1.01 <= truth <= 1.01 * a.search_.error.high  # 5 % of intervals miss, by little
     assert a.factorization.dtype == "float64"
 
 
@@ -138,6 +140,38 @@ def test_float32_data_keeps_its_type_and_strings_have_no_type():
 def test_limits_belong_to_the_shared_coupling(X, asked):
     with pytest.raises(InputError, match="max_error and max_memory choose"):
         krein.approximate(X, krein.RBF(gamma=0.05), max_error=0.05, **asked)
+
+
+@pytest.mark.parametrize("budget", [60_000, 100_000])
+@pytest.mark.parametrize("dtype", ["int8", "float16"])
+def test_memory_holds_with_many_small_blocks_too(budget, dtype):
+    X = krein.datasets.mixture(3000, n_features=3, random_state=0).X
+    a = krein.approximate(X, krein.RBF(gamma=0.5), n_blocks=30, max_memory=budget, dtype=dtype, random_state=0)
+    assert a.factorization.nbytes <= budget
+
+
+def test_blocks_of_rank_one_that_do_not_fit_say_so():
+    X = krein.datasets.mixture(3000, n_features=3, random_state=0).X
+    with pytest.warns(KreinWarning, match="30 blocks of rank 1 take .* above max_memory=4e\\+04"):
+        krein.approximate(X, krein.RBF(gamma=0.5), n_blocks=30, max_memory=40_000, dtype="float16", random_state=0)
+
+
+def test_tiny_targets_are_met_or_missed_in_truth():
+    X = np.random.default_rng(0).random((2500, 2))
+    a = krein.approximate(X, krein.RBF(gamma=1.0), max_error=1e-9, random_state=0)
+    assert true_error(a, X) <= 1e-9
+
+
+def test_what_is_dropped_is_not_called_exact():
+    X = krein.datasets.mixture(600, n_features=5, random_state=0).X
+    with pytest.warns(KreinWarning, match=r"max_error=0\.02 was not reached"):
+        a = krein.approximate(X, krein.RBF(gamma=0.01), n_blocks=10, drop=1.0, random_state=0)
+    assert a.search_.error.relative == pytest.approx(true_error(a, X), rel=1e-6)
+
+
+def test_a_given_rank_is_kept_however_large():
+    found = propose(np.zeros((10_000, 1)), Evaluator(krein.RBF(gamma=1.0)), 0, max_error=0.1, n_blocks=1, rank=9000)
+    assert found.rank == 9000
 
 
 def test_a_budget_below_one_direction_is_refused(X):

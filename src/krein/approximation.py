@@ -1,7 +1,7 @@
-"""Objects and a kernel in, an approximation of the kernel matrix out: Algorithm 1 from end to end.
+"""Objects and a kernel in, an approximation of the kernel matrix out.
 
-Composes partition (Part 1), bases (Part 2) and links (Part 3) into a Factorization, keeps what new objects need, and
-estimates its own error without K.
+Checks the request (`plan`), chooses what it leaves open (`search`), builds it in either coupling (`building`), keeps
+what new objects need, and estimates its own error without K.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from krein.bases import LandmarkMap, object_bytes
 from krein.building import Parts, build
 from krein.choice import Look
 from krein.correction import correct
-from krein.error_estimate import ErrorEstimate, estimate_error
+from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, take
@@ -31,7 +31,6 @@ from krein.truncation import OutOfRange, out_of_range
 
 __all__ = ["Approximation", "approximate"]
 
-EXACT_ROWS = 2000  # up to here "auto" means one block of full rank
 AUTO_BLOCKS, AUTO_RANK = 10, 64
 SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders
 
@@ -230,7 +229,7 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
         if limited:
             raise InputError(
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
-                f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out, or give n_blocks and rank."
+                f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
             )
         few = n <= EXACT_ROWS
         plan = replace(
@@ -238,7 +237,7 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
         )
         return build(plan, evaluator), None
     exact = 16.0 * n * n + 8.0 * n
-    if n <= EXACT_ROWS and plan.rank is None and exact <= (plan.max_memory or math.inf):
+    if n <= EXACT_ROWS and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
         start = time.perf_counter()
         parts = build(replace(plan, n_blocks=plan.n_blocks or 1, rank=n), evaluator)
         f = parts.factorization

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils.extmath import row_norms
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError, KreinWarning
+from krein.errors import InputError, warn
 from krein.kernels import Evaluator, Kernel, Normalized, count_objects, take
 from krein.kernels.objects import is_sparse
 from krein.partition import scale_of, scaled
@@ -75,11 +74,9 @@ class LandmarkMap:
                 out[rows][over] *= (limits[over] / lengths[over])[:, None]
                 n_shortened += int(over.sum())
         if n_shortened:
-            warnings.warn(
+            warn(
                 f"{n_shortened} of {len(out)} new objects would have had similarities far above those at the fit, as "
-                f"{evaluator.kernel!r} is not known to be psd; they were scaled down. Try another rank, or exact=True.",
-                KreinWarning,
-                stacklevel=4,
+                f"{evaluator.kernel!r} is not known to be psd; they were scaled down. Try another rank, or exact=True."
             )
         return out
 
@@ -96,7 +93,7 @@ class LandmarkMap:
 
     @property
     def nbytes(self) -> int:
-        extra = 0 if self.self_similarities is None else self.self_similarities.nbytes
+        extra = sum(part.nbytes for part in (self.self_similarities, self.block) if part is not None)
         return object_bytes(self.landmarks) + self.rows.nbytes + self.transform.nbytes + extra
 
 
@@ -243,7 +240,7 @@ def allocate(total: int, sizes: Indices, rule: str, spectra: list[Array] | None 
         owner = np.repeat(np.arange(len(sizes)), [len(s) for s in spectra])
         strongest = np.argsort(-np.abs(np.concatenate(spectra)), kind="stable")[:total]
         wanted = np.bincount(owner[strongest], minlength=len(sizes)).astype(float)
-        wanted += 1e-9 * sizes / sizes.sum()  # where spectra run out, larger clusters take the rest
+        wanted += 1e-9 * sizes / max(1, sizes.sum())  # where spectra run out, larger clusters take the rest
     else:
         wanted = np.asarray(sizes if rule == "size" else np.ones(len(sizes)), dtype=float)
     return _shares(total, wanted, sizes)
@@ -253,6 +250,8 @@ def _shares(total: int, wanted: Array, sizes: Indices) -> Indices:
     """Integers in 1 .. n_i nearest to ``total`` in proportion to ``wanted``, by largest remainder within the limits."""
     low, high = np.ones(len(sizes), dtype=np.int64), np.asarray(sizes, dtype=np.int64)
     total = int(min(total, high.sum()))
+    if total == 0:
+        return np.zeros_like(high)
     ideal = total * wanted / wanted.sum()
     ranks: Indices = np.clip(np.floor(ideal).astype(np.int64), low, high)
     while (missing := total - int(ranks.sum())) != 0:

@@ -7,7 +7,6 @@ a bound otherwise, and solves: by Cholesky in a fill-reducing order, by iteratio
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from krein import blockcholesky, dense
 from krein.arrays import Array, Indices
 from krein.blockcholesky import BlockCholesky, Elimination
-from krein.errors import InputError, KreinWarning
+from krein.errors import InputError, warn
 from krein.krylov import extreme, improve
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
     "congruent",
     "core_logdet",
     "core_solve",
+    "row_grams",
     "row_weights",
     "symmetric_core",
 ]
@@ -147,6 +147,11 @@ class BlockSparse:
             M[rows, cols] = block
             M[cols, rows] = block.T
         return M
+
+    @cached_property
+    def peak(self) -> float:
+        """The largest |entry|; 1 if there is none, so that one can divide by it before squaring."""
+        return max((float(np.abs(g.values).max(initial=0.0)) for g in self.groups), default=0.0) or 1.0
 
     def diagonal_blocks(self) -> list[Array]:
         """The c blocks (i, i), zero where none was kept."""
@@ -267,11 +272,9 @@ class BlockSparse:
             out[:, p], reached = improve(product, inverse.__matmul__, flat[:, p], out[:, p], SOLVE_TOLERANCE)
             worst = max(worst, reached)
         if worst > SOLVE_TOLERANCE:
-            warnings.warn(
+            warn(
                 f"The block-sparse solve stopped at a relative residual of {worst:.2g}, above {SOLVE_TOLERANCE:g}. "
-                "A larger ridge makes the system better conditioned.",
-                KreinWarning,
-                stacklevel=3,
+                "A larger ridge makes the system better conditioned."
             )
         return out.reshape(b.shape)
 
@@ -318,24 +321,27 @@ def _matching(
         yield T, slice(int(new[i]), int(new[i + 1])), slice(int(old[i]), int(old[i + 1]))
 
 
-def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
-    """For each block i a square root (k_i, k_i) of the sum over j of M_ij M_ijᵀ: how strongly each direction is used.
+def row_grams(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
+    """For each block i the sum over j of M_ij M_ijᵀ, (k_i, k_i): how strongly each direction is used.
 
     In units of |M|'s largest entry, so that no square overflows; only the proportions matter.
     """
     if isinstance(core, BlockSparse):
-        peak = max((float(np.abs(g.values).max(initial=0.0)) for g in core.groups), default=0.0) or 1.0
-        squared = [np.zeros((k, k)) for k in ranks]
+        found: list[Array] = [np.zeros((k, k)) for k in ranks]
         for i, j, block in core.blocks():
-            block = block / peak
-            squared[i] += block @ block.T
+            part = block / core.peak
+            found[i] += part @ part.T
             if i != j:
-                squared[j] += block.T @ block
-    else:
-        stops, peak = np.cumsum(ranks), float(np.abs(core).max(initial=0.0)) or 1.0
-        rows = (core[stop - k : stop] / peak for stop, k in zip(stops, ranks, strict=True))
-        squared = [part @ part.T for part in rows]
-    pairs = [np.linalg.eigh(S) for S in squared]
+                found[j] += part.T @ part
+        return found
+    stops, peak = np.cumsum(ranks), float(np.abs(core).max(initial=0.0)) or 1.0
+    rows = (core[stop - k : stop] / peak for stop, k in zip(stops, ranks, strict=True))
+    return [part @ part.T for part in rows]
+
+
+def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
+    """A square root (k_i, k_i) of each of `row_grams`."""
+    pairs = [np.linalg.eigh(S) for S in row_grams(core, ranks)]
     return [vectors * np.sqrt(np.maximum(values, 0.0)) for values, vectors in pairs]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, allocate, right_divide
 from krein.blocksparse import BlockSparse
-from krein.errors import KreinWarning
+from krein.errors import warn
 from krein.factorization import Factorization, compressed
 from krein.kernels import Evaluator, take
 from krein.pairwise import links, nystrom_bases, spectral_ranks
@@ -25,6 +24,7 @@ from krein.taper import taper
 __all__ = ["Parts", "build", "draft", "finish", "ranks_of"]
 
 DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
+NEARLY_ALL = 0.9  # of the couplings' energy: if less is kept, it is said
 SPARE = 1.5  # ranks by strength: what a block may take beyond the mean
 TILES, TILE = 32, 16  # sampled to see whether the core is too large
 SHRUNK = 0.5  # a core that must be scaled by less than this is worth a word
@@ -92,13 +92,19 @@ def finish(
 
     What small types take is known only once they are filled: where it is too much, the weakest directions go.
     """
-    bases, maps, core = found.finished(ranks)
+    bases, maps, core = found.finished(ranks, ordered=math.isfinite(max_bytes))
     maps = [m.limited(U, M, plan.kernel) for m, U, M in zip(maps, bases, core.diagonal_blocks(), strict=True)]
     while True:
         parts = _stored(plan, clusters, list(bases) if math.isfinite(max_bytes) else bases, maps, core)
         held = parts.factorization.nbytes
-        kept = [min(k - 1, int(0.99 * k * max_bytes / held)) for k in core.ranks] if held > max_bytes else []
-        if not kept or min(kept) < 1:
+        if held <= max_bytes:
+            return _shrunk(plan, parts, evaluator)
+        kept = _fewer(core.ranks, math.ceil((held - max_bytes) * sum(core.ranks) / held))
+        if kept is None:
+            warn(
+                f"{plan.n_blocks} blocks of rank 1 take {held} bytes, above max_memory={max_bytes:.4g}; they are kept. "
+                "Ask for fewer blocks, or allow more memory."
+            )
             return _shrunk(plan, parts, evaluator)
         bases = [U[:, :k] for U, k in zip(bases, kept, strict=True)]
         maps = [
@@ -106,6 +112,15 @@ def finish(
             for m, k in zip(maps, kept, strict=True)
         ]
         core = _leading_blocks(core, kept)
+
+
+def _fewer(ranks: Sequence[int], count: int) -> list[int] | None:
+    """Ranks with about ``count`` directions less, the more the larger; None if each block has but one."""
+    used = np.array([k for k in ranks if k > 0])
+    if used.sum() == len(used):
+        return None
+    left = iter(allocate(max(len(used), int(used.sum()) - max(1, count)), used, "size").tolist())
+    return [next(left) if k > 0 else 0 for k in ranks]
 
 
 def _leading_blocks(core: BlockSparse, ranks: Sequence[int]) -> BlockSparse:
@@ -128,25 +143,39 @@ def _kept(plan: Plan, clusters: Partition, ranks: Indices, force: Array) -> dict
         cost = ranks.tolist()
     if plan.kernel.traits.psd is True:
         kept = taper(force, budget, cost)
+        if plan.drop is None and (share := kept.captured(force)) < NEARLY_ALL:
+            _warn_of_dropped(c, share)
         pairs = zip(kept.left.tolist(), kept.right.tolist(), kept.weights.tolist(), strict=True)
         return weights | {(i, j): w for i, j, w in pairs}
     left, right = np.triu_indices(c, 1)
     order = np.argsort(-force[left, right], kind="stable")
     room = np.cumsum(np.ones(n_pairs) if cost is None else (ranks[left] * ranks[right])[order])
     chosen = np.sort(order[room <= budget])
+    total, held = float((force[left, right] ** 2).sum()), float((force[left[chosen], right[chosen]] ** 2).sum())
+    if plan.drop is None and held < NEARLY_ALL * total:
+        _warn_of_dropped(c, held / total)
     return weights | dict.fromkeys(zip(left[chosen].tolist(), right[chosen].tolist(), strict=True), 1.0)
 
 
+def _warn_of_dropped(n_blocks: int, share: float) -> None:
+    warn(
+        f"All couplings of {n_blocks} blocks would take more room than the bases; those that were kept hold about "
+        f"{100 * share:.3g} % of their energy, judged by the blocks' medoids. If a.error() is too large, ask for fewer "
+        "blocks, less rank, or drop=0.0."
+    )
+
+
 def _affordable(plan: Plan, clusters: Partition, ranks: Indices) -> int:
-    """How many numbers the blocks off the diagonal may take: all, or what the bases leave of a budget."""
+    """How many numbers the blocks off the diagonal may take: all, or so many that the core is as large as the bases,
+    or as the largest that is always dense.
+    """
     total, diagonal = int(ranks.sum()), int((ranks**2).sum())
     everything = (total**2 - diagonal) // 2
     item = np.dtype(plan.dtype or plan.own_dtype).itemsize
     bases = int(clusters.sizes @ ranks) * item
     if total <= DENSE_CORE or 8 * total**2 <= bases:
         return everything
-    limit = bases if plan.max_memory is None else plan.max_memory - bases - 8 * plan.n - (item < 8) * 8 * diagonal
-    return max(0, min(everything, int(limit / 8 - diagonal)))
+    return max(0, min(everything, max(bases // 8, DENSE_CORE**2) - diagonal))
 
 
 def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], kept: BlockSparse) -> Parts:
@@ -176,17 +205,16 @@ def _shrunk(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:
     inner.append(_own(plan, f, evaluator))
     peak = max(float(np.abs(part).max(initial=0.0)) for _, *tile in inner + outer for part in tile)
     within, between = (_Fit.over(tiles, peak or 1.0) for tiles in (inner, outer))  # one scale, or they do not add up
-    a = within.best
-    b = min(between.best, a)
+    a, b = within.best, between.best
+    if b > a:  # psd needs b <= a, and then the best is one scale for all
+        a = b = _Fit(within.kk + between.kk, within.kf + between.kf, within.ff + between.ff).best
     before, after = within.squares(1.0) + between.squares(1.0), within.squares(a) + between.squares(b)
     if after >= (1.0 - WORTH) * before or before == 0.0:
         return parts
     if min(a, b) < SHRUNK:
-        warnings.warn(
+        warn(
             f"Rank {max(f.ranks)} per block carries so little of this kernel that the core came out too large; it was "
-            f"scaled by {a:.2g} within blocks and {b:.2g} between them. More rank, or another kernel parameter, helps.",
-            KreinWarning,
-            stacklevel=3,
+            f"scaled by {a:.2g} within blocks and {b:.2g} between them. More rank, or another kernel parameter, helps."
         )
     core = f.core
     if isinstance(core, BlockSparse):

@@ -62,7 +62,7 @@ class Look:
     dtype: str
     nbytes: int
     error: float
-    stage: str  # "coarse", "refined"; "trend" where the sample has too few rows for so many blocks
+    stage: str  # forecast: "coarse", "refined", "trend" (too few rows for so many blocks); measured: "built", "kept"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Request:
             raise InputError(
                 f"max_memory must be at least {least} bytes for {self.n} objects"
                 f"{' with ' if given else ''}{' and '.join(given)}; got {self.max_memory:g}. "
-                "Allow more memory, or approximate fewer objects."
+                "Allow more memory, ask for fewer blocks or less rank, or approximate fewer objects."
             )
 
     def highest_rank(self, n_blocks: int) -> int:
@@ -169,7 +169,9 @@ class _Request:
             return self.rank if n_blocks == (self.n_blocks or 1) or self.rank * n_blocks <= self.n else 0
         if self.n_blocks is not None:
             return max(1, min(self.n, LARGEST_CORE) // n_blocks)
-        return min(self.n // (ROWS_PER_RANK if n_blocks > 1 else 1), LARGEST_CORE) // n_blocks
+        if n_blocks == 1:
+            return max(1, min(int(0.6 * self.n), LARGEST_CORE))  # beyond, it is larger than the matrix itself
+        return min(self.n // ROWS_PER_RANK, LARGEST_CORE) // n_blocks
 
     def looks(self, n_blocks: int, best: Array, stage: str) -> list[Look]:
         """The best choice in each type for so many blocks; ``best[k - 1]`` is the best possible error at rank k."""
@@ -178,7 +180,9 @@ class _Request:
             ranks = ranks[-1:]
         found = []
         for dtype in self.types:
-            errors = np.hypot(BUILT * best[ranks - 1], ROUNDING[dtype])
+            alone = len(self.types) == 1 and self.max_error is not None  # no choice: the builder measures what it costs
+            rounding = min(ROUNDING[dtype], 0.5 * (self.max_error or 1.0)) if alone else ROUNDING[dtype]
+            errors = np.minimum(1.0, np.hypot(BUILT * best[ranks - 1], rounding))
             sizes = stored_bytes(self.n, n_blocks, ranks, dtype)
             fits = int(np.searchsorted(sizes, self.max_memory, side="right"))
             if fits == 0:
@@ -227,10 +231,8 @@ def _search(request: _Request, curves: _Curves, likely: Sequence[int] = ()) -> P
             return first
         return min((a for a in every if a.error <= GAIN * first.error), key=lambda a: a.nbytes)
 
-    if request.n_blocks is not None:
-        look(request.n_blocks, "coarse")
-    elif likely:
-        for c in sorted(likely):
+    if request.n_blocks is not None or likely:
+        for c in sorted(likely) or [request.n_blocks or 1]:
             look(c, "refined")
     else:
         waited = 0
@@ -281,7 +283,7 @@ class _Curves:
             few, many = self._logs(max(1, most // 3)), self._logs(most)
             steepness = np.minimum(0.0, many - few) / math.log(most / max(1, most // 3)) if most > 1 else 0.0
             curve, seen = many + steepness * math.log(n_blocks / most), False
-        errors = np.exp(curve[: min(highest, len(curve))])
+        errors = np.exp(np.pad(curve[:highest], (0, max(0, highest - len(curve))), mode="edge"))
         return np.where(errors <= 2.0 * ZERO, 0.0, errors), seen
 
     def _logs(self, n_blocks: int) -> Array:
@@ -393,7 +395,5 @@ def _leading(A: Array, ranks: int) -> Array:
 
 
 def _si(nbytes: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= 0.9995 * size:  # which three digits round up
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes} B"
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of one is rounded up to it
+    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes} B")

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import BlockSparse, row_weights
+from krein.blocksparse import BlockSparse, row_grams
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, is_vectors, take
 
@@ -269,8 +269,8 @@ def _squared_norms(f: Factorization, scale: float) -> tuple[tuple[float, float],
     """
     inner = sum(float(((block / scale) ** 2).sum()) for block in f.core_diagonal_blocks())
     whole = (f.with_core(f.core, 0.0).frobenius() / scale) ** 2
-    roots = {(i, i): root @ root.T for i, root in enumerate(row_weights(f.core, f.ranks))}
-    rows = f.diagonal(BlockSparse.from_blocks(f.ranks, roots))
+    grams = {(i, i): G for i, G in enumerate(row_grams(f.core, f.ranks))}
+    rows = f.diagonal(BlockSparse.from_blocks(f.ranks, grams))
     return (inner, max(whole - inner, 0.0)), np.maximum(rows, 0.0)
 
 

@@ -5,10 +5,21 @@ A message names what was needed, what was seen and what to do. Nothing below thi
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 from numbers import Integral
 
-__all__ = ["IndefiniteError", "InputError", "KernelError", "KreinError", "KreinWarning", "one_of", "whole_number"]
+__all__ = [
+    "IndefiniteError",
+    "InputError",
+    "KernelError",
+    "KreinError",
+    "KreinWarning",
+    "one_of",
+    "warn",
+    "whole_number",
+]
 
 
 class KreinError(ValueError):
@@ -29,6 +40,14 @@ class IndefiniteError(KreinError):
 
 class KreinWarning(UserWarning):
     """Something worth knowing happened; the result is usable, and the message says in what way."""
+
+
+def warn(message: str) -> None:
+    """Issue a KreinWarning that points to the line which called krein, however deep in it this is."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "krein":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, KreinWarning, stacklevel=level)
 
 
 def one_of(name: str, value: object, choices: Iterable[str]) -> None:

@@ -5,7 +5,6 @@ Each cluster gets a Nyström basis from its own landmarks, each pair of clusters
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +13,7 @@ import scipy.linalg
 
 from krein.arrays import Array, Indices, stream
 from krein.bases import PER_RANK, LandmarkMap, Sketch, allocate, nystrom, right_divide, sketch
-from krein.errors import KreinWarning
+from krein.errors import warn
 from krein.kernels import Evaluator
 from krein.links import Link, Side, kept_pairs, pairwise_link
 from krein.partition import Partition
@@ -66,11 +65,9 @@ def nystrom_bases(
     bases, triangles, maps, diagonal, shorter = (list(column) for column in zip(*found, strict=True))
     cut = sum(shorter)
     if cut:
-        warnings.warn(
+        warn(
             f"In {cut} of {len(found)} blocks the Nyström approximation of {plan.kernel!r} would have exploded, as "
-            "indefinite kernels can; the directions to blame were left out. More rank, or other landmarks, help.",
-            KreinWarning,
-            stacklevel=3,
+            "indefinite kernels can; the directions to blame were left out. More rank, or other landmarks, help."
         )
     return bases, triangles, maps, {(i, i): block for i, block in enumerate(diagonal)}
 
@@ -89,10 +86,8 @@ def links(
     size = scipy.linalg.norm([scipy.linalg.norm((R @ R.T).ravel()) for R in triangles])  # the block diagonal's
     tamed = sum(link.tamed > NOTEWORTHY * size for link in found)
     if tamed:
-        warnings.warn(
+        warn(
             f"{tamed} of {len(pairs)} links between blocks were poorly determined by their samples and would have "
-            "exploded; their weakest directions were left out. More rank makes this rarer.",
-            KreinWarning,
-            stacklevel=3,
+            "exploded; their weakest directions were left out. More rank makes this rarer."
         )
     return {pair: link.block for pair, link in zip(pairs, found, strict=True)}

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from krein.arrays import Array, Indices, grouped, stream
-from krein.errors import KreinWarning
+from krein.errors import warn
 from krein.kernels import Evaluator, count_objects, is_vectors, take
 from krein.kernels.objects import is_sparse
 
@@ -169,11 +169,9 @@ def partition(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> P
     sizes = np.bincount(labels, minlength=len(centres))
     used = np.flatnonzero(sizes)
     if len(used) < n_blocks:
-        warnings.warn(
+        warn(
             f"{n_blocks} blocks were asked for, but only {len(used)} clusters are not empty (duplicate rows?); "
-            f"{len(used)} blocks are used.",
-            KreinWarning,
-            stacklevel=3,
+            f"{len(used)} blocks are used."
         )
     starts = np.concatenate([[0], np.cumsum(sizes[used])])
     return Partition(np.argsort(labels, kind="stable"), starts, centres[used], scale, embedding, branches)

@@ -74,6 +74,8 @@ class Plan:
                 name = given["dtype"]
                 given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
             one_of("dtype", given["dtype"], ("auto", *STORAGE))
+        if not isinstance(asked["verbose"], int | np.integer):
+            raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
         jobs = asked["n_jobs"]
         if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
             raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
@@ -90,7 +92,7 @@ class Plan:
             dtype=given.get("dtype"),
             n_jobs=int(jobs or 1),
             seed=seed_from(asked["random_state"]),
-            verbose=int(asked["verbose"] or 0),
+            verbose=int(asked["verbose"]),
         )
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from krein.arrays import Array, Indices, stream
 from krein.building import Parts, draft, finish, ranks_of
 from krein.choice import LARGEST_CORE, MAX_ERROR, MAX_MEMORY, SIZES, Look, aligned, propose, stored_bytes
 from krein.error_estimate import ErrorEstimate, estimate_error
-from krein.errors import KreinWarning
+from krein.errors import warn
 from krein.factorization import Factorization
 from krein.kernels import Evaluator
 from krein.partition import partition
@@ -33,6 +32,8 @@ __all__ = ["Search", "search"]
 SAMPLES = (8_000, 40_000)  # entries looked at to measure an error, the more where its interval is wider than
 VAGUE = 1.04  # this
 SAFE = 0.95  # of the target: what trimming may use up
+GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
+AS_GOOD = 1.01  # times the best error, where the target is out of reach
 GROWTH = (1.2, 2.0)  # how much the rank grows where all directions together miss the target
 ROUNDS = 4  # builds, at most
 UNSEEN = 1e-7  # a forecast below this is zero as far as the forecast can see
@@ -82,37 +83,41 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     plan = replace(plan, n_blocks=proposal.n_blocks, rank=rank, dtype=proposal.dtype, drop=drop)
     clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
     tried = list(proposal.looks)
+    before = math.inf
     for turn in range(ROUNDS):
         wanted = ranks_of(plan, clusters, evaluator)
         found = draft(plan, clusters, wanted, evaluator)
         with clock.choosing():
             whole = Factorization(tuple(found.bases), found.core, clusters.order)
             measured = _measured(plan, whole, turn)
-            carried = _Carried(found, clusters.sizes, proposal.dtype, measured)
+            rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
+            carried = _Carried(found, clusters.sizes, proposal.dtype, measured, rough)
             ranks = np.minimum(wanted, found.core.ranks) if fixed else carried.chosen(target, room)
         error = float(carried.errors(ranks)[0])
         tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, carried.nbytes(ranks), error, "built"))
         larger = _grown(plan, carried, target, room)
-        if fixed or larger is None or turn == ROUNDS - 1:
+        stuck = measured.relative > GAIN * before
+        if fixed or larger is None or stuck or turn == ROUNDS - 1:
             break
+        before = measured.relative
         plan = replace(plan, rank=larger)
-    final = carried.estimate(ranks)
     del whole, carried  # they refer to what finishing gives up
     parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room)
     f = parts.factorization
-    if parts.scaled or not np.array_equal(f.ranks, ranks) or proposal.dtype in ("float16", "int8"):  # else it is known
-        with clock.choosing():
-            final = _measured(plan, f, ROUNDS)
+    with clock.choosing():
+        final = _measured(plan, f, ROUNDS)
     tried.append(_look(f.n_blocks, np.asarray(f.ranks), f.dtype, f.nbytes, final.relative, "kept"))
-    reason = proposal.reason if target is None else "target met"
+    reason = "target met"
+    if target is None:
+        reason = "memory budget" if f.nbytes > 0.8 * room else "no gain from more memory"
     if target is not None and final.relative > target:
         reason = "target missed"
-        warnings.warn(
+        help = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
+        if budget is None and not fixed:
+            help = "Allow a larger error, another number of blocks, or less drop."
+        warn(
             f"max_error={target:.3g} was not reached: the best found has a relative error of {final} in {f.nbytes} "
-            f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. Allow more "
-            f"{'rank' if fixed else 'memory'}, or a larger error.",
-            KreinWarning,
-            stacklevel=3,
+            f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. {help}"
         )
     return parts, Search(tuple(tried), reason, final, clock.chosen, clock.total - clock.chosen)
 
@@ -162,33 +167,32 @@ def _grown(plan: Plan, carried: _Carried, target: float | None, room: float) -> 
 
 def _most(n: int, n_blocks: int, dtype: str, room: float) -> int:
     """The highest rank that fits."""
-    ranks = np.arange(1, min(-(-n // n_blocks), max(1, LARGEST_CORE // n_blocks)) + 1)
+    highest = min(-(-n // n_blocks) if n_blocks > 1 else int(0.6 * n), max(1, LARGEST_CORE // n_blocks))
+    ranks = np.arange(1, highest + 1)
     return int(np.searchsorted(stored_bytes(n, n_blocks, ranks, dtype), room, side="right"))
 
 
 class _Carried:
     """What the strongest directions of each block carry together, and the bytes they take."""
 
-    def __init__(self, found: Draft, sizes: Indices, dtype: str, measured: ErrorEstimate) -> None:
+    def __init__(self, found: Draft, sizes: Indices, dtype: str, measured: ErrorEstimate, rough: float) -> None:
         self.sizes, self.dtype, self.measured, self.energies = sizes, dtype, measured, found.energies
-        peak = max((float(np.abs(g.values).max(initial=0.0)) for g in found.core.groups), default=0.0) or 1.0
-        self.squares = {(i, j): (block / peak) ** 2 for i, j, block in found.turned().blocks()}
-        self.all = self._sum([len(e) for e in found.energies])
-        self.norm = self.all / max(1.0 - measured.relative**2, 0.1)  # |K|²: what F has, and what it lacks
+        self.rough = rough  # what storage is expected to add
+        self.squares = {(i, j): square for i, j, square in found.squares()}
+        everything = sum((1.0 if i == j else 2.0) * float(s.sum()) for (i, j), s in self.squares.items())
+        self.norm = everything / max(1.0 - measured.relative**2, 0.1)  # |K|²: what F has, and what it lacks
 
-    def _sum(self, ranks: Indices | list[int]) -> float:
-        parts = ((1.0 if i == j else 2.0) * s[: ranks[i], : ranks[j]].sum() for (i, j), s in self.squares.items())
-        return float(sum(parts))
+    def _lost(self, ranks: Indices) -> float:
+        """The squares that are given up: their own sum, as a difference would be rounding where they are few."""
+        return sum(
+            (1.0 if i == j else 2.0) * float(s[ranks[i] :].sum() + s[: ranks[i], ranks[j] :].sum())
+            for (i, j), s in self.squares.items()
+        )
 
     def errors(self, ranks: Indices) -> Array:
-        """The error at these ranks: as measured, and at the ends of its interval, high and low."""
-        lost = max(0.0, self.all - self._sum(ranks)) / (self.norm or 1.0) + ROUGH[self.dtype] ** 2
-        return np.sqrt(np.array([self.measured.relative, self.measured.high, self.measured.low]) ** 2 + lost)
-
-    def estimate(self, ranks: Indices) -> ErrorEstimate:
-        """What was measured of all directions, carried over to these."""
-        relative, high, low = self.errors(ranks).tolist()
-        return replace(self.measured, relative=relative, high=high, low=low)
+        """The error at these ranks, were M the best core for its bases: as measured, and at its upper end."""
+        lost = self._lost(ranks) / (self.norm or 1.0) + self.rough**2
+        return np.sqrt(np.array([self.measured.relative, self.measured.high]) ** 2 + lost)
 
     def nbytes(self, ranks: Indices) -> int:
         maps = 0 if self.dtype == "float64" else 8 * int((ranks**2).sum())
@@ -208,16 +212,17 @@ class _Carried:
             """The smallest number of directions for which the test holds; it is known to hold for ``holds``."""
             while holds - fails > 1:
                 middle = (fails + holds) // 2
-                enough = self.errors(ranks(middle))[1] <= SAFE * (target or 0.0)
+                enough = self.errors(ranks(middle))[1] <= goal
                 if enough if test == "error" else self.nbytes(ranks(middle)) > room:
                     holds = middle
                 else:
                     fails = middle
             return holds
 
-        kept = len(order)
+        kept, goal = len(order), 0.0
         if self.nbytes(ranks(kept)) > room:
             kept = first(0, kept, "bytes") - 1
-        if target is not None and self.errors(ranks(kept))[1] <= SAFE * target:
+        if target is not None:  # or, where that is out of reach, an error as good as the best
+            goal = max(SAFE * target, AS_GOOD * float(self.errors(ranks(kept))[1]))
             kept = first(0, kept, "error")
         return np.maximum(ranks(kept), np.minimum(1, [len(e) for e in self.energies]))

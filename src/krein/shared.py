@@ -19,7 +19,7 @@ import scipy.linalg
 
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, choose_landmarks, right_divide
-from krein.blocksparse import BlockSparse, congruent
+from krein.blocksparse import BlockSparse, congruent, row_grams
 from krein.kernels import Evaluator, Normalized, take
 from krein.kernels.objects import is_sparse
 from krein.partition import Partition
@@ -53,7 +53,8 @@ class Effort:
     def of(cls, rank: int, size: int, n_blocks: int, n: int) -> Effort:
         """For one of ``n_blocks`` clusters, of ``size`` rows among n: generous while the core is small."""
         if n_blocks * rank <= GENEROUS:
-            columns, own, outside, least = 2 * rank, max(3 * rank, min(4 * rank, 64)), max(5 * rank, 64), 3.0
+            columns = rank + min(rank, 96 + rank // 4)
+            own, outside, least = max(3 * rank, min(4 * rank, 64)), max(5 * rank, 64), 3.0
         elif n_blocks <= LEAN:
             columns, own, outside, least = rank + max(16, rank // 2), 3 * rank, 3 * rank, 2.5
         else:
@@ -85,24 +86,29 @@ class Draft:
 
     @cached_property
     def _order(self) -> tuple[list[Array], list[Array]]:
-        return _ordered(self.core)
+        """(V_i, energies): per block the directions that carry most of its row of the core, strongest first."""
+        pairs = [np.linalg.eigh(G) for G in row_grams(self.core, self.core.ranks)]
+        return [vectors[:, ::-1] for _, vectors in pairs], [np.maximum(values[::-1], 0.0) for values, _ in pairs]
 
     @property
     def energies(self) -> list[Array]:
         """Per block and direction, strongest first: the squared norm of its row of the core."""
         return self._order[1]
 
-    def turned(self) -> BlockSparse:
-        """The core with each block's strongest direction first."""
-        return cast(BlockSparse, congruent(self.core, [V.T for V in self._order[0]], self.core.ranks))
+    def squares(self) -> Iterator[tuple[int, int, Array]]:
+        """Yield (i, j, squared entries of the core over its peak), each block's strongest direction first."""
+        V = self._order[0]
+        for i, j, block in self.core.blocks():
+            yield i, j, (V[i].T @ (block / self.core.peak) @ V[j]) ** 2
 
-    def finished(self, ranks: Sequence[int]) -> tuple[list[Any], list[LandmarkMap], BlockSparse]:
+    def finished(self, ranks: Sequence[int], ordered: bool = False) -> tuple[list[Any], list[LandmarkMap], BlockSparse]:
         """The ``ranks[i]`` strongest directions of each block, and the core seen in them: psd if this is.
 
-        Empties the draft as it goes, so that no more than one block is held twice.
+        Strongest first, if ``ordered`` or any is left out. Empties the draft as it goes, so that no more than one block
+        is held twice.
         """
         core, bases, maps = self.core, self.bases, self.maps
-        if any(k < columns for k, columns in zip(ranks, core.ranks, strict=True)):
+        if ordered or any(k < columns for k, columns in zip(ranks, core.ranks, strict=True)):
             kept = [V[:, : int(k)] for V, k in zip(self._order[0], ranks, strict=True)]
             for i, V in enumerate(kept):
                 bases[i] = bases[i] @ V.astype(bases[i].dtype)
@@ -242,7 +248,7 @@ def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
         values, vectors = np.linalg.eigh(B.T @ B)
         s, v = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
     else:
-        _, s, vt = np.linalg.svd(B, full_matrices=False)
+        _, s, vt = np.linalg.svd(np.linalg.qr(B, mode="r"), full_matrices=False)  # the left factor is not needed
         v = vt.T
     k = min(rank, int((s > CUTOFF[A.dtype] * s[0]).sum()))
     T = v[:, :k] / (peak * s[:k])
@@ -315,16 +321,3 @@ def precise(objects: Any) -> Any:
     if (isinstance(objects, np.ndarray) or is_sparse(objects)) and objects.dtype == np.float32:
         return objects.astype(np.float64)
     return objects
-
-
-def _ordered(core: BlockSparse) -> tuple[list[Array], list[Array]]:
-    """(turns, energies): per block the directions that carry most of its row of the core, strongest first."""
-    peak = max((float(np.abs(g.values).max(initial=0.0)) for g in core.groups), default=0.0) or 1.0
-    grams = [np.zeros((k, k)) for k in core.ranks]
-    for i, j, block in core.blocks():
-        part = block / peak  # no square overflows
-        grams[i] += part @ part.T
-        if i != j:
-            grams[j] += part.T @ part
-    pairs = [np.linalg.eigh(G) for G in grams]
-    return [vectors[:, ::-1] for _, vectors in pairs], [np.maximum(values[::-1], 0.0) for values, _ in pairs]
