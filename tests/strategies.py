@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
 
 import krein
 from krein import Factorization
@@ -307,3 +308,32 @@ def ideal(f: Factorization, K: np.ndarray) -> np.ndarray:
         members = f.order[rows]
         U[members, cols] = np.linalg.svd(K[members], full_matrices=False)[0][:, : cols.stop - cols.start]
     return U @ (U.T @ K @ U) @ U.T
+
+
+def coupled_core(rng: np.random.Generator, c: int, k: int, degree: int) -> BlockSparse:
+    """A random graph of blocks, ranks of 0, k // 2 and k, about ``degree`` neighbours each."""
+    ranks = rng.choice([0, k // 2, k, k], c).tolist()
+    blocks = {(i, i): random_core(rng, ranks[i]) for i in range(c)}
+    for i in range(c):
+        for j in rng.choice(c, degree // 2, replace=False).tolist():
+            if i != j:
+                blocks[min(i, j), max(i, j)] = 0.2 * rng.standard_normal((ranks[min(i, j)], ranks[max(i, j)]))
+    return BlockSparse.from_blocks(ranks, blocks)
+
+
+# -- the shared coupling ---------------------------------------------------------------------------------------------
+
+
+def blobs(n=400, d=4, c=4, seed=0):
+    return make_blobs(n, d, centers=c, cluster_std=1.5, random_state=seed)[0]
+
+
+def error(a, K):
+    return relative(dense_twin(a.factorization), K)
+
+
+def assert_psd(f, tolerance=1e-10):
+    M = dense_core(f.core)
+    values = np.linalg.eigvalsh((M + M.T) / 2) if M.size else np.zeros(1)
+    assert values[0] >= -tolerance * max(values[-1], 0.0)
+    assert f.shift == 0.0

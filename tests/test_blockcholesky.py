@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import splu
 
 from krein import blockcholesky as module
+from krein import blocksparse, certify, spectrum
 from krein.blockcholesky import elimination, factorize
-from krein.blocksparse import BlockSparse
-from strategies import EPS, dense_core, norm_of, sparse_core
+from krein.blocksparse import BlockSparse, core_logdet
+from krein.errors import IndefiniteError, InputError
+from strategies import EPS, coupled_core, dense_core, make, norm_of, sparse_core
 
 
 @st.composite
@@ -167,3 +169,48 @@ def test_two_thousand_blocks():
     lu = splu(A)
     assert np.abs(factor.solve(b) - lu.solve(b)).max() < 1e-10
     assert factor.logdet() == pytest.approx(np.log(np.abs(lu.U.diagonal())).sum(), rel=1e-10)
+
+
+# -- what rests on it: certificate and log-determinant of coupled cores ------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_certificate_of_a_coupled_core_is_that_of_its_eigenvalues(monkeypatch, seed):
+    """On both sides of the smallest eigenvalue, closer than Lanczos' residual and Gershgorin can tell."""
+    monkeypatch.setattr(spectrum, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(blocksparse, "DENSE_LIMIT", 100)
+    rng = np.random.default_rng(seed)
+    core = coupled_core(rng, 120, 8, 4)
+    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core)
+    assert f.rank > blocksparse.SMALL
+    smallest = np.linalg.eigvalsh(dense_core(core))[0]
+    for move, psd in ((1e-6, True), (1e-10, True), (-1e-10, False), (-1e-6, False)):
+        found = certify(f.with_core(core, -smallest + move))
+        assert (found.psd, found.rigorous) == (psd, True)
+        assert found.tolerance < 1e-10
+
+
+def test_cholesky_overrules_a_lanczos_that_missed_the_smallest_eigenvalue(monkeypatch):
+    rng = np.random.default_rng(0)
+    core = coupled_core(rng, 120, 8, 4)
+    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core, shift=-np.linalg.eigvalsh(dense_core(core))[1])
+    blind = blocksparse.Ends(1.0, core.ends.largest, 0.1, core.ends.lower_bound, core.ends.upper_bound, exact=False)
+    monkeypatch.setitem(core.__dict__, "ends", blind)
+    found = certify(f)
+    assert not found
+    assert found.rigorous
+    assert found.margin <= -found.tolerance
+
+
+def test_a_logdet_needs_no_spectrum(monkeypatch):
+    monkeypatch.setattr(blocksparse, "DENSE_LIMIT", 100)
+    core = coupled_core(np.random.default_rng(3), 120, 8, 4)
+    M = dense_core(core)
+    smallest = np.linalg.eigvalsh(M)[0]
+    t = -smallest + 0.1
+    assert core_logdet(core, t) == pytest.approx(np.linalg.slogdet(M + t * np.eye(len(M)))[1], rel=1e-10)
+    with pytest.raises(IndefiniteError, match=r"smallest eigenvalue is -0\.1"):
+        core_logdet(core, -smallest - 0.1)
+    monkeypatch.setattr(module, "BYTES_LIMIT", 1000)
+    with pytest.raises(InputError, match="over the limit of 100"):
+        core_logdet(core, t)

@@ -13,7 +13,17 @@ from krein import Factorization, blockcholesky, certify, correct, gershgorin, kr
 from krein import blocksparse as module
 from krein.blocksparse import BlockSparse, congruent, core_logdet, core_solve, row_weights, symmetric_core
 from krein.errors import IndefiniteError, InputError, KreinWarning
-from strategies import EPS, assert_close, dense_core, dense_twin, diagonal_core, make, norm_of, random_core, sparse_core
+from strategies import (
+    EPS,
+    assert_close,
+    dense_core,
+    dense_twin,
+    diagonal_core,
+    make,
+    norm_of,
+    random_core,
+    sparse_core,
+)
 
 
 @st.composite
@@ -276,63 +286,8 @@ def test_a_solve_that_stops_early_warns_with_the_figure():
         core.solve(np.random.default_rng(0).standard_normal(600), t)
 
 
-def coupled(rng: np.random.Generator, c: int, k: int, degree: int) -> BlockSparse:
-    """A random graph of blocks, ranks of 0, k // 2 and k, about ``degree`` neighbours each."""
-    ranks = rng.choice([0, k // 2, k, k], c).tolist()
-    blocks = {(i, i): random_core(rng, ranks[i]) for i in range(c)}
-    for i in range(c):
-        for j in rng.choice(c, degree // 2, replace=False).tolist():
-            if i != j:
-                blocks[min(i, j), max(i, j)] = 0.2 * rng.standard_normal((ranks[min(i, j)], ranks[max(i, j)]))
-    return BlockSparse.from_blocks(ranks, blocks)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_certificate_of_a_coupled_core_is_that_of_its_eigenvalues(monkeypatch, seed):
-    """On both sides of the smallest eigenvalue, closer than Lanczos' residual and Gershgorin can tell."""
-    import krein.spectrum
-
-    monkeypatch.setattr(krein.spectrum, "DENSE_LIMIT", 100)
-    monkeypatch.setattr(module, "DENSE_LIMIT", 100)
-    rng = np.random.default_rng(seed)
-    core = coupled(rng, 120, 8, 4)
-    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core)
-    assert f.rank > module.SMALL
-    smallest = np.linalg.eigvalsh(dense_core(core))[0]
-    for move, psd in ((1e-6, True), (1e-10, True), (-1e-10, False), (-1e-6, False)):
-        found = certify(f.with_core(core, -smallest + move))
-        assert (found.psd, found.rigorous) == (psd, True)
-        assert found.tolerance < 1e-10
-
-
-def test_cholesky_overrules_a_lanczos_that_missed_the_smallest_eigenvalue(monkeypatch):
-    rng = np.random.default_rng(0)
-    core = coupled(rng, 120, 8, 4)
-    f = make(rng, [k + 1 for k in core.ranks], core.ranks, core, shift=-np.linalg.eigvalsh(dense_core(core))[1])
-    blind = module.Ends(1.0, core.ends.largest, 0.1, core.ends.lower_bound, core.ends.upper_bound, exact=False)
-    monkeypatch.setitem(core.__dict__, "ends", blind)
-    found = certify(f)
-    assert not found
-    assert found.rigorous
-    assert found.margin <= -found.tolerance
-
-
-def test_a_logdet_needs_no_spectrum(monkeypatch):
-    monkeypatch.setattr(module, "DENSE_LIMIT", 100)
-    core = coupled(np.random.default_rng(3), 120, 8, 4)
-    M = dense_core(core)
-    smallest = np.linalg.eigvalsh(M)[0]
-    t = -smallest + 0.1
-    assert core_logdet(core, t) == pytest.approx(np.linalg.slogdet(M + t * np.eye(len(M)))[1], rel=1e-10)
-    with pytest.raises(IndefiniteError, match=r"smallest eigenvalue is -0\.1"):
-        core_logdet(core, -smallest - 0.1)
-    monkeypatch.setattr(blockcholesky, "BYTES_LIMIT", 1000)
-    with pytest.raises(InputError, match="over the limit of 100"):
-        core_logdet(core, t)
-
-
 @given(sparse_cores())
-def test_a_core_splits_into_what_is_coupled(case):
+def test_a_core_splits_into_what_is_coupled_core(case):
     core, _ = case
     M, stops = dense_core(core), np.cumsum(core.ranks)
     rows = [np.arange(stop - k, stop) for stop, k in zip(stops, core.ranks, strict=True)]

@@ -1,4 +1,5 @@
-"""What the shared coupling owes on any problem: no worse than nothing, its own block diagonal, or Nystroem's method.
+"""What the shared coupling owes on any problem: no worse than nothing or its own block diagonal, and where Nystroem's
+method is better in the same bytes, as good as blocks of those ranks can be.
 
 `strategies.random_problem` draws them: duplicates, clusters of a row or two, scales from 1e-100 to 1e100, kernels of
 low rank and indefinite ones, 1 to 30 blocks. Everything is compared with the dense matrix.
@@ -73,14 +74,14 @@ def complaints(seeds):
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_never_worse_than_nothing_the_block_diagonal_or_nystroem(first):
+def test_no_worse_than_nothing_or_the_block_diagonal_and_near_the_ideal_where_nystroem_is_better(first):
     found = complaints(range(first, first + 20))
     assert not found, "\n".join(found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(60, 560, 50))
-def test_never_worse_than_nothing_the_block_diagonal_or_nystroem_on_500_problems(first):
+def test_the_same_on_500_problems(first):
     found = complaints(range(first, first + 50))
     assert not found, "\n".join(found)
 

@@ -9,11 +9,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from sklearn.datasets import make_blobs
 
 import krein
 from krein import building
-from strategies import HARD_DATA, dense_core, dense_twin, ideal, quietly, relative
+from strategies import HARD_DATA, assert_psd, blobs, dense_core, dense_twin, error, ideal, quietly, relative
 
 PSD = {
     "rbf": krein.RBF(),
@@ -27,10 +26,6 @@ PSD = {
 INDEFINITE = [krein.TL1(rho=2.0), krein.Sigmoid(gamma=1.0, coef0=-0.5), krein.SpherePolynomial(degree=3, a=1.2)]
 
 
-def blobs(n=400, d=4, c=4, seed=0):
-    return make_blobs(n, d, centers=c, cluster_std=1.5, random_state=seed)[0]
-
-
 def on_sphere(X):
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     return np.where(lengths > 0.0, X / np.where(lengths > 0.0, lengths, 1.0), np.eye(1, X.shape[1]))
@@ -40,17 +35,6 @@ def suited(X, kernel):
     """The data as the kernel wants it: of length one, and where squares do not overflow."""
     peak = float(np.abs(X).max())
     return on_sphere(X / peak) if kernel.traits.sphere else X / peak
-
-
-def error(a, K):
-    return relative(dense_twin(a.factorization), K)
-
-
-def assert_psd(f, tolerance=1e-10):
-    M = dense_core(f.core)
-    values = np.linalg.eigvalsh((M + M.T) / 2) if M.size else np.zeros(1)
-    assert values[0] >= -tolerance * max(values[-1], 0.0)
-    assert f.shift == 0.0
 
 
 # -- psd kernels stay psd ----------------------------------------------------------------------------------------------
@@ -206,6 +190,6 @@ def test_new_rows_are_about_as_good_as_the_training_rows(kernel, n_blocks):
     F = dense_twin(a.factorization)
     assert a.kernel_rows(train[:50]) == pytest.approx(F[:50], abs=1e-6 * np.abs(K).max())
     seen, unseen = relative(F, K), relative(a.kernel_rows(new), kernel(new, train))
-    assert unseen <= 4.0 * seen + 1e-9
+    assert unseen <= 2.5 * seen + 1e-9  # clusters of 80 rows, of which rank 25 learns some by heart
     own = np.linalg.norm(a.self_similarities(new) - kernel.diag(new)) / np.linalg.norm(kernel.diag(new))
-    assert own <= 1.0
+    assert own <= 0.5  # the diagonal is the hardest: TL1's in one block is off by a third

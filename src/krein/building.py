@@ -38,7 +38,6 @@ class Parts:
     clusters: Partition
     maps: tuple[LandmarkMap, ...]
     factorization: Factorization
-    scaled: bool = False  # whether the core was too large, and scaled down
 
 
 def build(plan: Plan, evaluator: Evaluator) -> Parts:
@@ -224,7 +223,7 @@ def _shrunk(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:
         for (_, cols), block in zip(f.spans, f.core_diagonal_blocks(), strict=True):
             core[cols, cols] = a * block
     maps = tuple(m if m.block is None else replace(m, block=a * m.block, reach=a * m.reach) for m in parts.maps)
-    return replace(parts, factorization=f.with_core(core, f.shift), maps=maps, scaled=True)
+    return replace(parts, factorization=f.with_core(core, f.shift), maps=maps)
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,12 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
         reason = "memory budget" if f.nbytes > 0.8 * room else "no gain from more memory"
     if target is not None and final.relative > target:
         reason = "target missed"
-        help = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
+        advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
         if budget is None and not fixed:
-            help = "Allow a larger error, another number of blocks, or less drop."
+            advice = "Allow a larger error, another number of blocks, or less drop."
         warn(
             f"max_error={target:.3g} was not reached: the best found has a relative error of {final} in {f.nbytes} "
-            f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. {help}"
+            f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. {advice}"
         )
     return parts, Search(tuple(tried), reason, final, clock.chosen, clock.total - clock.chosen)
 
