@@ -15,6 +15,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.blocksparse import BlockSparse
+from krein.eigensystem import eigensystem
 from krein.errors import InputError, one_of
 from krein.factorization import Factorization
 from krein.spectrum import lanczos
@@ -67,23 +68,15 @@ def correct(
     shifts = {"clip": max(f.shift, 0.0), "flip": abs(f.shift), "square": f.shift**2}
     if how == "square" and max(abs(f.ends().lower_bound), abs(f.ends().upper_bound), abs(f.shift)) > 1e150:
         raise InputError(f"The square of {f!r} overflows. Divide the kernel by its largest value first.")
-    return f.with_core(_on_spectrum(f.core, f.shift, changes[how], how), shifts[how])
+    return f.with_core(_on_spectrum(f, changes[how], how), shifts[how])
 
 
-def _on_spectrum(
-    core: Array | BlockSparse, shift: float, change: Callable[[Array, float], Array], how: str
-) -> Array | BlockSparse:
-    if isinstance(core, BlockSparse):
-        if not core.is_block_diagonal:
-            raise InputError(
-                f"{how!r} would fill a block-sparse core: its {core.n_kept} numbers would become {core.shape[0] ** 2}. "
-                "Use 'shift', which keeps it sparse, or build with fewer blocks for a dense core."
-            )
-        return core.map_blocks(lambda i, j, block: _dense_on_spectrum(block, shift, change), core.ranks)
-    return _dense_on_spectrum(core, shift, change)
-
-
-def _dense_on_spectrum(core: Array, shift: float, change: Callable[[Array, float], Array]) -> Array:
-    values, vectors = np.linalg.eigh(core)
-    new = (vectors * change(values, shift)) @ vectors.T
-    return np.asarray((new + new.T) / 2.0)
+def _on_spectrum(f: Factorization, change: Callable[[Array, float], Array], how: str) -> Array | BlockSparse:
+    core = f.core
+    if isinstance(core, BlockSparse) and not core.has_spectrum:
+        raise InputError(
+            f"{how!r} would fill a block-sparse core: its {core.n_kept} numbers would become {core.shape[0] ** 2}. "
+            "Use 'shift', which keeps it sparse, or build with fewer blocks for a dense core."
+        )
+    system = eigensystem(core, f.ranks)
+    return system.core(change(system.values, f.shift))

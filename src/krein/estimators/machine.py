@@ -1,0 +1,218 @@
+"""What every kernel machine has: its parameters, its data checked, its approximation built and made psd.
+
+Estimators are dataclasses of keyword parameters, so that those they share stand here once and scikit-learn finds them
+all in the signature. A fit is: `_start` (check X, bind the kernel), `_factor` (approximate, or take what was handed in
+or remembered), `_settle` (the correction, named in an attribute and, where it changes anything, in a warning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from krein.approximation import Approximation, approximate
+from krein.arrays import Array
+from krein.correction import CORRECTIONS
+from krein.errors import InputError, one_of, warn
+from krein.estimators.cache import content, remembered
+from krein.estimators.expansion import is_exact
+from krein.estimators.given import check_square
+from krein.estimators.naming import kernel_for
+from krein.kernels import Kernel, Precomputed, count_objects
+from krein.objects import takes_vectors
+from krein.spectrum import certify
+
+__all__ = ["KernelMachine", "check_weights"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelMachine(BaseEstimator):  # type: ignore[misc]
+    """Parameters of the kernel and of its approximation, and the steps every fit begins with."""
+
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: float = 3
+    coef0: float = 0.0
+    kernel_params: dict[str, Any] | None = None
+    n_blocks: int | str = "auto"
+    rank: int | str = "auto"
+    coupling: str = "shared"
+    correction: str = "auto"
+    max_error: float | None = None
+    max_memory: float | None = None
+    dtype: Any = "auto"
+    approximation: Approximation | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed" if isinstance(self.kernel, str) else True
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+    # -- the steps of a fit ----------------------------------------------------------------------------------------
+
+    def _start(
+        self, X: Any, y: Any = "no_validation", *, weights: Array | None = None, **checks: Any
+    ) -> tuple[Any, Any, Kernel]:
+        """Return (objects, y, kernel bound to them); ``checks`` go to scikit-learn's validate_data.
+
+        Without y there is none to check; a y of None is one that is missing, which is an error.
+        """
+        one_of("correction", self.correction, self._corrections)
+        X, y = self._checked(X, y, reset=True, **checks)
+        if self._precomputed:
+            check_square(X)
+            return np.arange(X.shape[0]), y, Precomputed(X)
+        if weights is not None and len(weights) != count_objects(X):
+            raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
+        kernel = kernel_for(
+            self.kernel, X, gamma=self.gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
+            weights=weights,
+        )  # fmt: skip
+        return X, y, kernel
+
+    def _new(self, X: Any) -> Any:
+        """Objects to predict, checked against those of the fit."""
+        check_is_fitted(self)
+        return self._checked(X, "no_validation", reset=False)[0]
+
+    def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
+        if self._vectors(X):
+            kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
+            if isinstance(y, str):
+                return validate_data(self, X, reset=reset, **kind | checks), None
+            checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, **kind | checks)
+            return checked
+        if y is None:
+            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if not isinstance(y, str):
+            check_consistent_length(X, y)
+        return X if isinstance(X, np.ndarray) else list(X), y
+
+    def _vectors(self, X: Any) -> bool:
+        """Whether X is a matrix of numbers; a kernel that compares other objects may be given a sequence of them."""
+        if isinstance(self.kernel, str) or (isinstance(self.kernel, Kernel) and takes_vectors(self.kernel)):
+            return True
+        if isinstance(X, list | tuple):
+            return bool(X) and not isinstance(X[0], str | bytes | dict) and np.ndim(X[0]) == 1 and _even(X)
+        shape, kind = getattr(X, "shape", ()), getattr(getattr(X, "dtype", None), "kind", "f")
+        return len(shape) == 2 and kind in "biuf" and not isinstance(self.kernel, Precomputed)
+
+    @property
+    def _precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _factor(
+        self, objects: Any, kernel: Kernel, choose: Callable[[], dict[str, Any]] | None = None
+    ) -> Approximation:
+        """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
+
+        ``choose`` gives the parameters left open, by whatever score the machine cares for; only where one is built.
+        """
+        if self.approximation is not None:
+            return self._handed(objects, kernel)
+        asked = {
+            name: getattr(self, name) for name in ("n_blocks", "rank", "coupling", "max_error", "max_memory", "dtype")
+        }
+        key: Hashable | None = None
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            known = content(objects, kernel)
+            scored = type(self).__name__ if choose is not None else ""
+            key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
+
+        def build() -> Approximation:
+            chosen = asked | (choose() if choose is not None else {})
+            return approximate(
+                objects, kernel, **chosen, n_jobs=self.n_jobs, random_state=self.random_state, verbose=self.verbose
+            )
+
+        return remembered(key, build)
+
+    def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
+        a = self.approximation
+        if not isinstance(a, Approximation):
+            raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
+        n, m = count_objects(objects), a.factorization.shape[0]
+        same = a.objects is objects or (
+            n == m and (not isinstance(objects, np.ndarray) or np.array_equal(np.asarray(a.objects), objects))
+        )
+        if not same:
+            raise InputError(
+                f"approximation is of {m} other objects than the {n} to fit. Hand it to fits on the same X, row for "
+                "row; a cross-validation shares approximations by itself."
+            )
+        return a
+
+    def _settle(self, a: Approximation, judge: Callable[[Approximation], str] | None = None) -> Approximation:
+        """Correct the approximation and set what says so; ``judge`` names the correction where "auto" has to choose."""
+        f = a.factorization
+        certificate = certify(f)
+        self.n_negative_ = 0 if certificate.psd else _count_negative(a)
+        how = self.correction
+        if how == "auto":
+            how = "none" if certificate.psd else judge(a) if judge is not None else "flip"
+        if not certificate.psd and how != "none":
+            warn(
+                f"{a.kernel!r} gave an indefinite matrix: {self.n_negative_} of {f.rank} eigenvalues are negative, the "
+                f"smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; choose another "
+                'with correction="flip", "clip", "shift", "square" or "none".'
+            )
+        self.correction_ = how
+        corrected = a if how in ("none", "krein") else a.corrected(how)
+        self.approximation_ = corrected
+        self._direct = is_exact(a) and how in ("none", "shift")
+        self._uncorrected = a
+        return corrected
+
+    @property
+    def relative_error_(self) -> float:
+        """The relative Frobenius error of the approximation before any correction, estimated without the matrix."""
+        check_is_fitted(self)
+        if not hasattr(self, "_relative_error"):
+            found = self._uncorrected.search_
+            known = found is not None and found.error is not None
+            self._relative_error = (
+                found.error.relative if known else self._uncorrected.error(random_state=0).relative  # type: ignore[union-attr]
+            )
+        return self._relative_error
+
+
+def check_weights(sample_weight: Any, n: int) -> Array:
+    """Return one weight >= 0 per row, ones if none are given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight must have shape ({n},), one number per row; got shape {weights.shape}.")
+    if not np.isfinite(weights).all():
+        raise InputError(f"sample_weight holds {int((~np.isfinite(weights)).sum())} NaN or infinite values.")
+    if weights.min() < 0.0 or weights.max() == 0.0:
+        raise InputError(
+            f"sample_weight must be at least 0, and above 0 somewhere; got values from {weights.min():g} to "
+            f"{weights.max():g}."
+        )
+    return weights
+
+
+def _count_negative(a: Approximation) -> int:
+    """The number of negative eigenvalues; of a core too large for all of them it is known that there is one."""
+    try:
+        return a.factorization.n_negative()
+    except InputError:
+        return 1
+
+
+def _even(X: Any) -> bool:
+    return len({len(row) for row in X}) == 1

@@ -1,0 +1,171 @@
+"""A kernel's name, or a function of the user's, in; a kernel bound to the data out.
+
+scikit-learn's names and parameters mean what they mean there: ``gamma="scale"`` is 1 / (d var X), "auto" and None are
+1 / d, and ``degree`` and ``coef0`` go where a kernel has them. A krein kernel brings its own parameters; those it
+leaves open it binds to the data itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.kernels import (
+    ELM,
+    NTK,
+    RBF,
+    TL1,
+    ArcCosine,
+    Cosine,
+    FromCallable,
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Sigmoid,
+    SpherePolynomial,
+    as_kernel,
+    count_objects,
+    is_vectors,
+)
+from krein.kernels.geometry import scale_gamma
+from krein.kernels.kernel import is_number
+from krein.kernels.objects import is_sparse, rows
+
+__all__ = ["NAMES", "kernel_for", "pair_function"]
+
+NAMES: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "poly": Polynomial,
+    "polynomial": Polynomial,
+    "sigmoid": Sigmoid,
+    "laplacian": Laplacian,
+    "linear": Linear,
+    "cosine": Cosine,
+    "tl1": TL1,
+    "elm": ELM,
+    "arccosine": ArcCosine,
+    "ntk": NTK,
+    "sphere-polynomial": SpherePolynomial,
+}
+
+
+def kernel_for(
+    kernel: Any,
+    X: Any,
+    *,
+    gamma: Any = None,
+    degree: float = 3,
+    coef0: float = 1.0,
+    params: dict[str, Any] | None = None,
+    weights: Array | None = None,
+) -> Kernel:
+    """Return the kernel that ``kernel`` names, every parameter bound to X; ``weights`` count rows of X repeatedly."""
+    if isinstance(kernel, str):
+        if kernel not in NAMES:
+            known = ", ".join(map(repr, [*NAMES, "precomputed"]))
+            raise InputError(f"kernel must be one of {known}, a krein kernel or a callable k(A, B); got {kernel!r}.")
+        kind = NAMES[kernel]
+        given = dict(params or {})
+        own = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        for name, value in (("degree", degree), ("coef0", coef0)):
+            if name in own and kind in (Polynomial, Sigmoid):
+                given.setdefault(name, value)
+        if "gamma" in own and given.get("gamma") is None:
+            given["gamma"] = resolved_gamma(gamma, X, weights)
+        if unknown := sorted(set(given) - own):
+            raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
+        return kind(**given).bind(X)
+    if isinstance(kernel, Kernel):
+        return _filled(kernel, gamma, X, weights).bind(X)
+    if callable(kernel) and not isinstance(kernel, type):
+        function = partial(kernel, **params) if params else kernel
+        return FromCallable(pair_function(function) if _takes_pairs(function, X) else function)
+    return as_kernel(kernel)  # says what is wrong with it
+
+
+def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
+    """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
+    if is_number(gamma) and gamma > 0:
+        return float(gamma)
+    if gamma is None or (isinstance(gamma, str) and gamma == "auto"):
+        return 1.0 / float(X.shape[1])
+    if isinstance(gamma, str) and gamma == "scale":
+        if weights is None:
+            return scale_gamma(X, RBF())
+        variance = _variance(X, weights)
+        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+    raise InputError(f'gamma must be "scale", "auto", None or a number above 0; got {gamma!r}.')
+
+
+def _variance(X: Any, weights: Array) -> float:
+    """Var X over all entries, rows counted as often as their weights say, so that a weight of 2 is a row twice."""
+    w = weights / weights.sum()
+    values = X.astype(np.float64)
+    if is_sparse(values):
+        mean = float(w @ np.asarray(values.sum(1)).ravel() / X.shape[1])
+        square = float(w @ np.asarray(values.multiply(values).sum(1)).ravel() / X.shape[1])
+        return max(0.0, square - mean * mean)
+    mean = float(w @ values.sum(1)) / X.shape[1]
+    return float(w @ np.square(values - mean).sum(1) / X.shape[1])
+
+
+def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel:
+    """A krein kernel whose gamma is open takes a number given to the estimator; two numbers are one too many."""
+    if not is_number(gamma):
+        if gamma is None or not _has_open_gamma(kernel):
+            return kernel
+        return replace(kernel, gamma=resolved_gamma(gamma, X, weights))  # type: ignore[type-var]
+    if _has_open_gamma(kernel):
+        return replace(kernel, gamma=float(gamma))  # type: ignore[type-var]
+    raise InputError(
+        f"gamma={gamma!r} was given beside {kernel!r}, which has {'its own' if hasattr(kernel, 'gamma') else 'none'}. "
+        "Give it in one place: leave gamma at its default, or pass the kernel without it."
+    )
+
+
+def _has_open_gamma(kernel: Kernel) -> bool:
+    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None
+
+
+def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
+    """Whether a function compares two single rows (scikit-learn's pairwise metrics) instead of two collections."""
+    if not (is_vectors(X) and not is_sparse(X) and count_objects(X) >= 3):
+        return False
+    A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
+    try:
+        if np.shape(function(A, B)) == (2, 3):
+            return False
+    except Exception:  # whatever it raises, it does not take collections; if it takes no pairs either, that is said
+        pass
+    try:
+        return bool(np.ndim(function(A[0], B[0])) == 0)
+    except Exception:
+        return False
+
+
+def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], Array]:
+    """Return k(A, B) -> array for a function of two single objects."""
+    return _Pairs(function)
+
+
+class _Pairs:
+    """A function of two objects, applied to all pairs; equal to another of the same function, so that caches work."""
+
+    def __init__(self, function: Callable[[Any, Any], float]) -> None:
+        self.function = function
+
+    def __call__(self, A: Any, B: Any) -> Array:
+        return np.array([[float(self.function(a, b)) for b in B] for a in A]).reshape(len(A), len(B))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pairs) and other.function == self.function
+
+    def __hash__(self) -> int:
+        return hash((_Pairs, self.function))

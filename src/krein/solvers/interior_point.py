@@ -1,0 +1,218 @@
+"""Mehrotra's predictor-corrector on the dual, universal: every step is one Newton system D + U M Uᵀ (`system`).
+
+In: a problem. Out: the best point met, with its duality gap. b is the sum of one part per row, or of two of opposite
+sign where epsilon > 0, each with its distance v >= 0 from its lower end and t >= 0 from its upper end; both are kept as
+variables, since neither can be had from the other near an end. The parts of a row are eliminated first, so H keeps
+its form and only D changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tqdm import tqdm
+
+from krein.arrays import Array
+from krein.errors import IndefiniteError
+from krein.solvers.problem import Point, Problem
+from krein.solvers.system import Part, System, factorize
+
+__all__ = ["Run", "interior_point"]
+
+REFINED = 1e-9  # relative residual of the bordered system; at 1e-6 it stalled for C = 1000
+REFINEMENTS = 6
+BOUNDARY = 0.995  # of the way to the nearest bound
+STALLED = 12  # steps without a better gap, after which no step will bring one
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Where a method stopped: the best point, how near each part was to its ends, and the steps taken."""
+
+    point: Point
+    n_iter: int
+    at_low: Array  # (n,) bool: nearer its lower end than its multiplier is to zero
+    at_high: Array
+
+
+def interior_point(
+    problem: Problem, parts: tuple[Part, ...], tol: float, max_iter: int, start: Array | None = None, verbose: int = 0
+) -> Run:
+    """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` allow."""
+    state = _State(problem, parts, start)
+    best = state.judge()
+    ends = state.ends()
+    since = steps = 0
+    with tqdm(total=max_iter, desc="interior point", disable=verbose <= 0) as bar:
+        while best.gap > tol and steps < max_iter and since < STALLED:
+            if not state.step():
+                break
+            steps += 1
+            point = state.judge()
+            since = 0 if point.gap < 0.9 * best.gap else since + 1
+            if point.gap < best.gap:
+                best, ends = point, state.ends()
+            bar.update()
+            bar.set_postfix(gap=f"{point.gap:.2g}", best=f"{best.gap:.2g}")
+    return Run(best, steps, *ends)
+
+
+class _State:
+    """The iterate: v + t = width for every live part, multipliers z of v >= 0 and w of t >= 0, and the sum's."""
+
+    def __init__(self, problem: Problem, parts: tuple[Part, ...], start: Array | None) -> None:
+        self.problem, self.parts = problem, parts
+        low, high = problem.low, problem.high
+        if problem.epsilon:
+            lower = np.stack([np.maximum(low, 0.0), np.maximum(-high, 0.0)])
+            upper = np.stack([np.maximum(high, 0.0), np.maximum(-low, 0.0)])
+        else:
+            lower, upper = low[None], high[None]
+        self.lower, width = lower, upper - lower  # (m, n)
+        self.sign = np.array([[1.0], [-1.0]])[: len(width)]
+        self.live = width > 0.0
+        self.count = 2 * int(self.live.sum())
+        reach = float((high - low).sum())
+        share = np.clip((problem.total - float(low.sum())) / reach, 0.02, 0.98)
+        shares = np.array([[share], [1.0 - share]])[: len(width)]
+        self.v = np.where(self.live, shares * width, 1.0)
+        self.t = np.where(self.live, (1.0 - shares) * width, 1.0)
+        self.multiplier = 0.0
+        self.b = self.coefficients()
+        self.product = problem.multiply(self.b)
+        slope = self.product - problem.linear
+        size = max(float(np.abs(slope).mean()), float(np.abs(problem.linear).mean()), problem.epsilon) or 1.0
+        self.z = np.where(self.live, size, 0.0)
+        self.w = np.where(self.live, size, 0.0)
+
+    def coefficients(self) -> Array:
+        return np.asarray((self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0))
+
+    def judge(self) -> Point:
+        return self.problem.point(self.b, self.multiplier, self.product)
+
+    def ends(self) -> tuple[Array, Array]:
+        """Which rows' b lie at an end: their distance is less than its multiplier, each in its own unit."""
+        width = self.v + self.t
+        size = max(float(np.abs(self.problem.linear).mean()), self.problem.epsilon, 1e-300)
+        return self.live & (self.v / width < self.z / size), self.live & (self.t / width < self.w / size)
+
+    def step(self) -> bool:
+        """One predictor-corrector step; False where rounding leaves nothing to gain."""
+        p, f = self.problem, self.problem.f
+        v, t, z, w = self.v, self.t, self.z, self.w
+        stiff = z / v + w / t  # (m, n) the barrier's second derivative for each part
+        soft = np.where(self.live, 1.0 / np.where(self.live, stiff, 1.0), 0.0)
+        loose = soft.sum(0)  # (n,) E⁻¹
+        inverse = loose / (1.0 + f.shift * loose)  # D⁻¹ = (E + s)⁻¹
+        if f.shift < 0.0 and not (1.0 + f.shift * loose > 0.0).all():
+            raise _indefinite(f)
+        system = factorize(self.parts, f.rank, f.gram(inverse))
+        if system is None:
+            if f.smallest_eigenvalue() < -1e-8 * max(f.ends().largest, 0.0):
+                raise _indefinite(f)
+            return False
+        newton = _Newton(p, system, loose, inverse)
+        dual = self.sign * (self.product - p.linear + self.multiplier) + p.epsilon - z + w  # (m, n)
+        short = p.total - float(self.b.sum())
+        mu = float((z * v + w * t).sum()) / self.count
+
+        def direction(first: Array | float, second: Array | float, refine: bool) -> tuple[Array, ...]:
+            """The Newton step towards z v = first and w t = second."""
+            force = np.where(self.live, -dual + (first / v - z) - (second / t - w), 0.0)  # (m, n)
+            wanted = (self.sign * force * soft).sum(0)  # E⁻¹ times the right-hand side
+            db, dy, turned = newton.solve(wanted, short, refine)
+            dv = self._share(force, db, turned + dy, soft, stiff)
+            dz = np.where(self.live, (first - z * dv) / v - z, 0.0)
+            dw = np.where(self.live, (second + w * dv) / t - w, 0.0)
+            return db, np.float64(dy), turned, dv, dz, dw
+
+        _, _, _, dv, dz, dw = direction(0.0, 0.0, False)
+        reach = self._longest(dv, dz, dw)
+        after = float(((z + reach * dz) * (v + reach * dv) + (w + reach * dw) * (t - reach * dv)).sum()) / self.count
+        centre = (max(after, 0.0) / mu) ** 3 * mu
+        db, dy, turned, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
+        length = BOUNDARY * self._longest(dv, dz, dw)
+        length = min(1.0, max(length, 0.0))
+        if not (np.isfinite(length) and np.isfinite(db).all()) or length < 1e-10:
+            return False
+        self.v, self.t = v + length * dv, t - length * dv
+        self.z, self.w = z + length * dz, w + length * dw
+        self.multiplier += length * float(dy)
+        self.b = self.coefficients()
+        self.product = self.product + length * turned
+        return True
+
+    def _share(self, force: Array, db: Array, turned: Array, soft: Array, stiff: Array) -> Array:
+        """How a row's step is shared by its parts: the stiffer one by its own equation, the other takes the rest."""
+        if len(force) == 1:
+            return np.where(self.live, db[None], 0.0)
+        own = soft * (force - self.sign * turned)
+        first = stiff[0] >= stiff[1]  # a part that is not live has no stiffness, and its row no second part
+        first = np.where(self.live.all(0), first, ~self.live[1] if False else self.live[1] & ~self.live[0])
+        dv = np.empty_like(force)
+        dv[0] = np.where(first, own[0], db + own[1])
+        dv[1] = np.where(first, own[0] - db, own[1])
+        return np.where(self.live, dv, 0.0)
+
+    def _longest(self, dv: Array, dz: Array, dw: Array) -> float:
+        """How far one may go, at most 1 / BOUNDARY, before v, t, z or w is negative."""
+        rate = max(
+            float((-dv / self.v).max(initial=0.0)),
+            float((dv / self.t).max(initial=0.0)),
+            float((-dz / np.where(self.live, self.z, 1.0)).max(initial=0.0)),
+            float((-dw / np.where(self.live, self.w, 1.0)).max(initial=0.0)),
+        )
+        return 1.0 / max(rate, BOUNDARY) if np.isfinite(rate) else 0.0
+
+
+class _Newton:
+    """The bordered system (E + K) x + y = E wanted, sum(x) = short."""
+
+    def __init__(self, problem: Problem, system: System, loose: Array, inverse: Array) -> None:
+        self.problem, self.system, self.loose, self.inverse = problem, system, loose, inverse
+        self.damping = 1.0 + problem.f.shift * loose
+        self.ones = self._inverse(loose / self.damping)
+        self.sum = float(self.ones.sum())
+
+    def _inverse(self, scaled: Array) -> Array:
+        """H⁻¹ x where ``scaled`` is D⁻¹ x."""
+        f = self.problem.f
+        correction = f.lift(self.system.solve(f.project(scaled)))
+        return np.asarray(scaled - (self.inverse if scaled.ndim == 1 else self.inverse[:, None]) * correction)
+
+    def solve(self, wanted: Array, short: float, refine: bool) -> tuple[Array, float, Array]:
+        """Return x, y and K x; refined by the residual in units of the gradient where asked."""
+        x = self._inverse(wanted / self.damping)
+        y = (float(x.sum()) - short) / self.sum
+        x -= y * self.ones
+        turned = self.problem.multiply(x)
+        if not refine:
+            return x, y, turned
+        held = self.loose > 0.0
+        E = np.where(held, 1.0 / np.where(held, self.loose, 1.0), 0.0)
+        size = float(np.linalg.norm(E * wanted)) or 1.0
+        last = np.inf
+        for _ in range(REFINEMENTS):
+            rest = np.where(held, E * (wanted - x) - turned - y, 0.0)
+            gap = short - float(x.sum())
+            left = float(np.linalg.norm(rest))
+            if not np.isfinite(left) or left <= REFINED * size or left > 0.5 * last:
+                break
+            last = left
+            more = self._inverse(self.inverse * rest)
+            dy = (float(more.sum()) - gap) / self.sum
+            more -= dy * self.ones
+            x, y = x + more, y + dy
+            turned = turned + self.problem.multiply(more)
+        return x, y, turned
+
+
+def _indefinite(f: object) -> IndefiniteError:
+    low = f.smallest_eigenvalue()  # type: ignore[attr-defined]
+    return IndefiniteError(
+        f"The dual needs a matrix that is positive definite along its steps, but this one's smallest eigenvalue is "
+        f"{low:.3g} and the Newton system has a negative direction: the problem is not convex. Correct the "
+        "factorization first: krein.correct(f, 'clip'), 'flip' or 'shift'."
+    )

@@ -1,0 +1,121 @@
+"""The dual as a value: min 1/2 bᵀKb - gᵀb + epsilon |b|_1 over low <= b <= high, sum(b) = total.
+
+In: a factorization and the vectors. Out: objective, gradient, and a duality gap that holds at any b in the box, because
+1/2 xᵀKx >= bᵀKx - 1/2 bᵀKb where K is psd, which leaves a problem that falls apart into single numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.blocksparse import congruent
+from krein.factorization import Factorization
+from krein.storage import orthonormalise
+
+__all__ = ["Point", "Problem", "cut"]
+
+FLOOR = 1e-6  # of the largest linear cost the box allows: an objective below is judged as if it were that
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A candidate: coefficients, the product with K, the multiplier of the sum, and how good that is."""
+
+    b: Array  # (n,)
+    product: Array  # (n,) K b
+    multiplier: float
+    objective: float
+    gap: float  # relative
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min 1/2 bᵀKb - linearᵀb + epsilon |b|_1 over low <= b <= high with sum(b) = total."""
+
+    f: Factorization
+    linear: Array  # (n,)
+    low: Array  # (n,)
+    high: Array  # (n,)
+    total: float
+    epsilon: float
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest linear cost there is in the box."""
+        reach = np.maximum(np.abs(self.low), np.abs(self.high))
+        return float(((np.abs(self.linear) + self.epsilon) * reach).sum())
+
+    @cached_property
+    def reach(self) -> float:
+        """What sum(b) can differ by within the box, for judging its rounding."""
+        return float(np.abs(self.low).sum() + np.abs(self.high).sum())
+
+    def multiply(self, b: Array) -> Array:
+        """K b."""
+        return self.f @ b
+
+    def objective(self, b: Array, product: Array) -> float:
+        smooth = 0.5 * float(b @ product) - float(self.linear @ b)
+        return smooth + (self.epsilon * float(np.abs(b).sum()) if self.epsilon else 0.0)
+
+    def gap(self, b: Array, product: Array, multiplier: float) -> float:
+        """Objective minus its dual bound at this multiplier: a sum of one term >= 0 per row where sum(b) = total."""
+        slope = product - self.linear + multiplier
+        best = np.minimum(slope * self.low, slope * self.high)
+        own = slope * b
+        if self.epsilon:
+            best = np.minimum(
+                slope * self.low + self.epsilon * np.abs(self.low), slope * self.high + self.epsilon * np.abs(self.high)
+            )
+            best = np.minimum(best, np.where((self.low < 0.0) & (self.high > 0.0), 0.0, best))
+            own = own + self.epsilon * np.abs(b)
+        return float((own - best).sum()) + multiplier * (self.total - float(b.sum()))
+
+    def point(self, b: Array, multiplier: float, product: Array | None = None) -> Point:
+        """Judge ``b``."""
+        product = self.multiply(b) if product is None else product
+        objective = self.objective(b, product)
+        gap = self.gap(b, product, multiplier)
+        size = abs(objective) + FLOOR * self.scale
+        if gap > 0.0:
+            relative = gap / size if size > 0.0 else np.inf
+        else:
+            relative = 0.0
+        off = abs(float(b.sum()) - self.total)
+        if off > 1e-9 * self.reach:
+            relative = max(relative, off / self.reach)
+        return Point(b, product, float(multiplier), objective, float(relative))
+
+
+def cut(f: Factorization, rows: np.ndarray) -> Factorization:
+    """The factorization of K[rows, rows]: the stored rows, copied, and bases reduced where a block has too few.
+
+    The bases are not orthonormal any more, which no solver here asks for.
+    """
+    places = f._positions[rows]
+    ends = np.array([span.stop for span, _ in f.spans])
+    inner = np.argsort(places, kind="stable")  # the rows in inner order
+    block = np.searchsorted(ends, places[inner], side="right")
+    stops = np.searchsorted(block, np.arange(f.n_blocks), side="right")
+    starts = np.searchsorted(block, np.arange(f.n_blocks), side="left")
+    bases, maps, turns, reduced = [], [], [], False
+    for i in range(f.n_blocks):
+        local = places[inner[starts[i] : stops[i]]] - f.spans[i][0].start
+        stored = f.bases[i][local]
+        own = np.eye(f.ranks[i]) if f.maps is None else f.maps[i]
+        if len(stored) <= f.ranks[i]:
+            U, R = orthonormalise(np.array(stored.astype(np.float64) @ own, order="F"))
+            bases.append(U)
+            maps.append(np.eye(U.shape[1]))
+            turns.append(R)
+            reduced = True
+        else:
+            bases.append(stored)
+            maps.append(own)
+            turns.append(np.eye(f.ranks[i]))
+    core = congruent(f.core, turns, f.ranks) if reduced else f.core
+    return Factorization(tuple(bases), core, inner, f.shift, None if f.maps is None else tuple(maps))
