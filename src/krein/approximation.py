@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from krein.arrays import Array, check_indices, grouped, stream
 from krein.bases import LandmarkMap, object_bytes
-from krein.building import Parts, build
+from krein.building import Parts, build, build_whole
 from krein.choice import Look
 from krein.correction import correct
 from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
@@ -239,7 +239,8 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     exact = 16.0 * n * n + 8.0 * n
     if n <= EXACT_ROWS and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
         start = time.perf_counter()
-        parts = build(replace(plan, n_blocks=plan.n_blocks or 1, rank=n), evaluator)
+        one = (plan.n_blocks or 1) == 1
+        parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=n), evaluator)
         f = parts.factorization
         look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
         return parts, Search((look,), f"exact, as {n} objects are few", None, 0.0, time.perf_counter() - start)

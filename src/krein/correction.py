@@ -20,7 +20,7 @@ from krein.errors import InputError, one_of
 from krein.factorization import Factorization
 from krein.spectrum import lanczos
 
-__all__ = ["CORRECTIONS", "correct", "psd_shift"]
+__all__ = ["CORRECTIONS", "changed", "correct", "psd_shift"]
 
 CORRECTIONS = ("none", "shift", "clip", "flip", "square")
 
@@ -60,18 +60,25 @@ def correct(
     if how == "shift":
         s = psd_shift(f) if estimate == "exact" else lanczos(f, random_state=random_state).shift
         return f.with_core(f.core, f.shift + factor * s)
-    changes: dict[str, Callable[[Array, float], Array]] = {
-        "clip": lambda values, s: np.maximum(values + s, 0.0) - max(s, 0.0),
-        "flip": lambda values, s: np.abs(values + s) - abs(s),
-        "square": lambda values, s: values * (values + 2.0 * s),
-    }
-    shifts = {"clip": max(f.shift, 0.0), "flip": abs(f.shift), "square": f.shift**2}
     if how == "square" and max(abs(f.ends().lower_bound), abs(f.ends().upper_bound), abs(f.shift)) > 1e150:
         raise InputError(f"The square of {f!r} overflows. Divide the kernel by its largest value first.")
-    return f.with_core(_on_spectrum(f, changes[how], how), shifts[how])
+    return _on_spectrum(f, how)
 
 
-def _on_spectrum(f: Factorization, change: Callable[[Array, float], Array], how: str) -> Array | BlockSparse:
+def changed(how: str, values: Array, shift: float) -> tuple[Array, float]:
+    """The eigenvalues of a core and the shift after "clip", "flip" or "square": f(lambda + s) - f(s) and f(s)."""
+    changes: dict[str, Callable[[Array], Array]] = {
+        "clip": lambda x: np.maximum(x, 0.0),
+        "flip": np.abs,
+        "square": lambda x: x * x,
+    }
+    s = float(changes[how](np.float64(shift)))  # type: ignore[arg-type]
+    if how == "square":
+        return values * (values + 2.0 * shift), s  # nothing is lost to rounding
+    return changes[how](values + shift) - s, s
+
+
+def _on_spectrum(f: Factorization, how: str) -> Factorization:
     core = f.core
     if isinstance(core, BlockSparse) and not core.has_spectrum:
         raise InputError(
@@ -79,4 +86,5 @@ def _on_spectrum(f: Factorization, change: Callable[[Array, float], Array], how:
             "Use 'shift', which keeps it sparse, or build with fewer blocks for a dense core."
         )
     system = eigensystem(core, f.ranks)
-    return system.core(change(system.values, f.shift))
+    values, shift = changed(how, system.values, f.shift)
+    return f.with_core(system.core(values), shift)

@@ -6,7 +6,7 @@ function of it has the same components: f(M) is as sparse as M. One decompositio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,11 @@ class Eigensystem:
     @property
     def rank(self) -> int:
         return len(self.values)
+
+    def with_values(self, values: Array) -> Eigensystem:
+        """The same vectors with other eigenvalues, in the order of `values`."""
+        parts = (replace(part, values=own) for part, own in self._by_component(values))
+        return Eigensystem(tuple(parts), self.ranks, self.dense)
 
     def coordinates(self, w: Array) -> Array:
         """Vᵀ w for w of shape (r,) or (r, p)."""

@@ -42,12 +42,12 @@ class KreinWarning(UserWarning):
     """Something worth knowing happened; the result is usable, and the message says in what way."""
 
 
-def warn(message: str) -> None:
+def warn(message: str, category: type[KreinWarning] = KreinWarning) -> None:
     """Issue a KreinWarning that points to the line which called krein, however deep in it this is."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "krein":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, KreinWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def one_of(name: str, value: object, choices: Iterable[str]) -> None:

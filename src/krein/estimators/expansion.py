@@ -66,7 +66,7 @@ def expand(a: Approximation, dual: Array, direct: bool) -> Expansion:
 
 def seen_by(a: Approximation, X_new: Any) -> tuple[Approximation, Any]:
     """Return (approximation, objects) with which ``extend`` works: rows of a precomputed matrix become indices."""
-    if isinstance(a.kernel, Precomputed) and getattr(X_new, "ndim", 1) == 2 and X_new.shape[1] == len(a.objects):
+    if isinstance(a.kernel, Precomputed) and getattr(X_new, "ndim", 1) == 2 and X_new.shape[1] == a.kernel.n_objects:
         kernel = GivenRows(a.kernel.S, X_new)
         return replace(a, kernel=kernel), kernel.new
     return a, X_new

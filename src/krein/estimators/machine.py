@@ -52,11 +52,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
+    _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed" if isinstance(self.kernel, str) else True
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not self._precomputed
+        tags.input_tags.pairwise = self._precomputed
         return tags
 
     # -- the steps of a fit ----------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
         kernel = kernel_for(
-            self.kernel, X, gamma=self.gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
+            self._similarity, X, gamma=self._width, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
             weights=weights,
         )  # fmt: skip
         return X, y, kernel
@@ -101,16 +102,27 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers; a kernel that compares other objects may be given a sequence of them."""
-        if isinstance(self.kernel, str) or (isinstance(self.kernel, Kernel) and takes_vectors(self.kernel)):
+        kernel = self._similarity
+        if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
             return True
         if isinstance(X, list | tuple):
             return bool(X) and not isinstance(X[0], str | bytes | dict) and np.ndim(X[0]) == 1 and _even(X)
         shape, kind = getattr(X, "shape", ()), getattr(getattr(X, "dtype", None), "kind", "f")
-        return len(shape) == 2 and kind in "biuf" and not isinstance(self.kernel, Precomputed)
+        return len(shape) == 2 and kind in "biuf" and not isinstance(kernel, Precomputed)
 
     @property
     def _precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return isinstance(self._similarity, str) and self._similarity == "precomputed"
+
+    @property
+    def _similarity(self) -> Any:
+        """What names the kernel; a machine whose parameter has another name says so here."""
+        return self.kernel
+
+    @property
+    def _width(self) -> Any:
+        """The gamma that goes with it."""
+        return self.gamma
 
     def _factor(
         self, objects: Any, kernel: Kernel, choose: Callable[[], dict[str, Any]] | None = None
@@ -168,7 +180,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 'with correction="flip", "clip", "shift", "square" or "none".'
             )
         self.correction_ = how
-        corrected = a if how in ("none", "krein") else a.corrected(how)
+        corrected = a if how in ("none", *self._deferred) else a.corrected(how)
         self.approximation_ = corrected
         self._direct = is_exact(a) and how in ("none", "shift")
         self._uncorrected = a

@@ -11,13 +11,16 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
-from krein.solvers.interior_point import interior_point
+from krein.solvers.interior_point import InteriorPoint
+from krein.solvers.polish import central_multiplier, polish
 from krein.solvers.problem import Point, Problem, cut
 from krein.solvers.system import parts_of
 
 __all__ = ["Dual", "solve_dual"]
 
 METHODS = ("auto", "interior-point", "newton")
+EXACT = 1e-3  # share of tol at which the polish found the right set
+FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
 CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
 
 
@@ -64,19 +67,49 @@ def solve_dual(
         raise InputError(f"tol must be a number between 0 and 1, the relative duality gap to reach; got {tol!r}.")
     chosen = np.arange(f.shape[0]) if rows is None else check_indices(rows, f.shape[0])
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
-    if problem is None:
-        b = np.asarray(np.broadcast_to(np.asarray(low, dtype=np.float64), (len(chosen),))).copy()
-        raise NotImplementedError(b)
+    point, steps, used = _solved(problem, tol, int(max_iter), start, method, verbose)
+    own = point.b[chosen] if problem.f is f else point.b  # other rows were carried along, or none
+    return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used)
+
+
+def _solved(
+    problem: Problem, tol: float, max_iter: int, start: Dual | None, method: str, verbose: int
+) -> tuple[Point, int, str]:
+    forced = _only_point(problem)
+    if forced is not None:
+        return forced, 0, "interior-point"
     parts = parts_of(problem.f)
-    run = interior_point(problem, parts, tol, max_iter, None, verbose)
-    point = run.point
-    own = point.b if len(point.b) == len(chosen) else point.b[chosen]
-    return Dual(own, point.multiplier, point.objective, point.gap, run.n_iter, point.gap <= tol, "interior-point")
+    run = InteriorPoint(problem, parts)
+    polished: Point | None = None
+    for target in (tol, *FURTHER * tol):
+        before = run.n_iter
+        run.reach(target, max_iter, verbose)
+        if run.n_iter == before and before:
+            break
+        finer = polish(problem, parts, run.best, run.ends)
+        if finer is not None and (polished is None or finer.gap < polished.gap):
+            polished = finer
+        if polished is not None and polished.gap <= EXACT * tol:
+            break
+    if polished is not None and polished.gap <= max(run.best.gap, 0.1 * tol):
+        return polished, run.n_iter, "interior-point"
+    return run.best, run.n_iter, "interior-point"
+
+
+def _only_point(problem: Problem) -> Point | None:
+    """The point, where the box and the sum leave no choice."""
+    slack = 1e-14 * problem.reach
+    for b, other in ((problem.low, problem.high), (problem.high, problem.low)):
+        if abs(problem.total - float(b.sum())) <= slack or np.array_equal(b, other):
+            product = problem.multiply(b)
+            return problem.point(b, central_multiplier(problem, b, product), product)
+    return None
 
 
 def _checked(
     f: Factorization, rows: Any, linear: Any, low: Any, high: Any, total: float, epsilon: float
-) -> Problem | None:
+) -> Problem:
+    """The problem on its own rows: their bases copied where they are few, the others held at zero where not."""
     vectors = []
     for name, given in (("linear", linear), ("low", low), ("high", high)):
         values = np.asarray(given, dtype=np.float64)
@@ -111,5 +144,3 @@ def _checked(
         whole[rows] = part
     return Problem(f, *wide, float(total), float(epsilon))
 
-
-_ = Point

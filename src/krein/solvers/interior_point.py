@@ -8,8 +8,6 @@ its form and only D changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from tqdm import tqdm
 
@@ -18,7 +16,7 @@ from krein.errors import IndefiniteError
 from krein.solvers.problem import Point, Problem
 from krein.solvers.system import Part, System, factorize
 
-__all__ = ["Run", "interior_point"]
+__all__ = ["InteriorPoint"]
 
 REFINED = 1e-9  # relative residual of the bordered system; at 1e-6 it stalled for C = 1000
 REFINEMENTS = 6
@@ -26,36 +24,34 @@ BOUNDARY = 0.995  # of the way to the nearest bound
 STALLED = 12  # steps without a better gap, after which no step will bring one
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """Where a method stopped: the best point, how near each part was to its ends, and the steps taken."""
+class InteriorPoint:
+    """A run that can be taken further: `reach` goes on from where the last call stopped."""
 
-    point: Point
-    n_iter: int
-    at_low: Array  # (n,) bool: nearer its lower end than its multiplier is to zero
-    at_high: Array
+    def __init__(self, problem: Problem, parts: tuple[Part, ...], start: Array | None = None) -> None:
+        self._state = _State(problem, parts, start)
+        self.best = self._state.judge()
+        self.ends = self._state.ends()  # which parts of the best point seem to lie at their lower and upper end
+        self.n_iter = 0
+        self._stuck = False
 
-
-def interior_point(
-    problem: Problem, parts: tuple[Part, ...], tol: float, max_iter: int, start: Array | None = None, verbose: int = 0
-) -> Run:
-    """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` allow."""
-    state = _State(problem, parts, start)
-    best = state.judge()
-    ends = state.ends()
-    since = steps = 0
-    with tqdm(total=max_iter, desc="interior point", disable=verbose <= 0) as bar:
-        while best.gap > tol and steps < max_iter and since < STALLED:
-            if not state.step():
-                break
-            steps += 1
-            point = state.judge()
-            since = 0 if point.gap < 0.9 * best.gap else since + 1
-            if point.gap < best.gap:
-                best, ends = point, state.ends()
-            bar.update()
-            bar.set_postfix(gap=f"{point.gap:.2g}", best=f"{best.gap:.2g}")
-    return Run(best, steps, *ends)
+    def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
+        """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
+        since, least = 0, np.inf
+        with tqdm(total=max_iter, initial=self.n_iter, desc="interior point", disable=verbose <= 0) as bar:
+            while self.best.gap > tol and self.n_iter < max_iter and not self._stuck:
+                if not self._state.step():
+                    self._stuck = True
+                    break
+                self.n_iter += 1
+                point = self._state.judge()
+                since = 0 if abs(point.excess) < 0.9 * least else since + 1  # the relative one rests while both fall
+                least = min(least, abs(point.excess))
+                if point.gap < self.best.gap:
+                    self.best, self.ends = point, self._state.ends()
+                self._stuck = since >= STALLED
+                bar.update()
+                bar.set_postfix(gap=f"{self.best.gap:.2g}")
+        return self.best
 
 
 class _State:
@@ -87,7 +83,8 @@ class _State:
         self.w = np.where(self.live, size, 0.0)
 
     def coefficients(self) -> Array:
-        return np.asarray((self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0))
+        b = (self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0)
+        return np.clip(b, self.problem.low, self.problem.high)  # rounding may cross an end
 
     def judge(self) -> Point:
         return self.problem.point(self.b, self.multiplier, self.product)
@@ -149,8 +146,8 @@ class _State:
         if len(force) == 1:
             return np.where(self.live, db[None], 0.0)
         own = soft * (force - self.sign * turned)
-        first = stiff[0] >= stiff[1]  # a part that is not live has no stiffness, and its row no second part
-        first = np.where(self.live.all(0), first, ~self.live[1] if False else self.live[1] & ~self.live[0])
+        first = stiff[0] >= stiff[1]  # where one part is not live the other takes all, so that has to come second
+        first = np.where(self.live.all(0), first, ~self.live[0])
         dv = np.empty_like(force)
         dv[0] = np.where(first, own[0], db + own[1])
         dv[1] = np.where(first, own[0] - db, own[1])

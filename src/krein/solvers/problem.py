@@ -19,6 +19,7 @@ from krein.storage import orthonormalise
 __all__ = ["Point", "Problem", "cut"]
 
 FLOOR = 1e-6  # of the largest linear cost the box allows: an objective below is judged as if it were that
+PLAIN_FLOOR = 1e-3  # the same where there is no linear cost, of what equal coefficients cost without their couplings
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,8 @@ class Point:
     product: Array  # (n,) K b
     multiplier: float
     objective: float
-    gap: float  # relative
+    excess: float  # the duality gap
+    gap: float  # relative to the objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +47,13 @@ class Problem:
 
     @cached_property
     def scale(self) -> float:
-        """The largest linear cost there is in the box."""
+        """What an objective is small against: the largest linear cost in the box, or the quadratic one within rows."""
         reach = np.maximum(np.abs(self.low), np.abs(self.high))
-        return float(((np.abs(self.linear) + self.epsilon) * reach).sum())
+        cost = float(((np.abs(self.linear) + self.epsilon) * reach).sum())
+        if cost > 0.0:
+            return FLOOR * cost
+        even = np.clip(self.total / max(self.reach, 1e-300), -1.0, 1.0) * (self.high - self.low)
+        return PLAIN_FLOOR * 0.5 * float(np.abs(self.f.diagonal()) @ even**2)
 
     @cached_property
     def reach(self) -> float:
@@ -80,7 +86,7 @@ class Problem:
         product = self.multiply(b) if product is None else product
         objective = self.objective(b, product)
         gap = self.gap(b, product, multiplier)
-        size = abs(objective) + FLOOR * self.scale
+        size = abs(objective) + self.scale
         if gap > 0.0:
             relative = gap / size if size > 0.0 else np.inf
         else:
@@ -88,7 +94,7 @@ class Problem:
         off = abs(float(b.sum()) - self.total)
         if off > 1e-9 * self.reach:
             relative = max(relative, off / self.reach)
-        return Point(b, product, float(multiplier), objective, float(relative))
+        return Point(b, product, float(multiplier), objective, gap, float(relative))
 
 
 def cut(f: Factorization, rows: np.ndarray) -> Factorization:

@@ -120,6 +120,8 @@ class System:
 
     def solve(self, y: Array) -> Array:
         """X y for y of shape (r,) or (r, p)."""
+        if y.size == 0:
+            return np.zeros(y.shape)
         flat = y.reshape(self.rank, -1)
         out = np.zeros_like(flat)
         for factor in self.factors:

@@ -1,0 +1,222 @@
+"""What the support vector machines share: tasks solved on the factored matrix, and what a fit leaves behind.
+
+A machine states its duals (`Task`); here each one is solved, by LIBSVM and a polish where its rows are few, by the
+factored solvers where they are many, and all of them together become one `Expansion`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from krein.approximation import Approximation
+from krein.arrays import Array, Indices
+from krein.blocksparse import BlockSparse
+from krein.correction import CORRECTIONS, correct
+from krein.eigensystem import eigensystem
+from krein.errors import IndefiniteError, InputError, KreinWarning, one_of, warn
+from krein.estimators.dense_dual import Task, solve_dense
+from krein.estimators.expansion import Expansion, expand, is_exact
+from krein.estimators.machine import KernelMachine, check_weights
+from krein.estimators.refine import refine_exactly
+from krein.factorization import Factorization
+from krein.kernels import Evaluator, Kernel, Linear, count_objects, take
+from krein.kernels.kernel import is_number
+from krein.solvers import Dual, solve_dual
+
+__all__ = ["DualMachine", "NotConverged"]
+
+DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
+HUGE = 1e10  # stands for C = inf: no hard margin needs more
+
+
+class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
+    """A dual was left with a larger gap than was asked for."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DualMachine(KernelMachine):
+    """Parameters of the dual's solvers, and the steps from tasks to fitted attributes."""
+
+    tol: float = 1e-6
+    shrinking: bool = True
+    cache_size: float = 200
+    max_iter: int = -1
+    refine: str | None = None
+    warm_start: bool = False
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS, "krein")
+
+    # -- data ------------------------------------------------------------------------------------------------------
+
+    def _check_solver(self) -> None:
+        if not (is_number(self.tol) and 0.0 < self.tol < 1.0):
+            raise InputError(f"tol must be a number between 0 and 1, the relative duality gap; got {self.tol!r}.")
+        if not (is_number(self.max_iter) and int(self.max_iter) == self.max_iter and self.max_iter >= -1):
+            raise InputError(f"max_iter must be a whole number of steps, or -1 for no limit; got {self.max_iter!r}.")
+        if not (is_number(self.cache_size) and self.cache_size > 0):
+            raise InputError(f"cache_size must be a number of megabytes above 0; got {self.cache_size!r}.")
+        if self.refine is not None:
+            one_of("refine", self.refine, ("exact",))
+
+    def _positive(self, objects: Any, sample_weight: Any) -> tuple[Array, Indices]:
+        """(weights, rows that have one above 0), in scikit-learn's words where there are none."""
+        n = count_objects(objects)
+        if sample_weight is not None and np.ndim(sample_weight) == 1:
+            given = np.asarray(sample_weight, dtype=np.float64)
+            if len(given) == n and np.isfinite(given).all():
+                if (given <= 0.0).all():
+                    raise InputError("Invalid input - all samples have zero or negative weights.")
+                sample_weight = np.maximum(given, 0.0)  # LIBSVM leaves rows of negative weight out
+        weights = check_weights(sample_weight, n)
+        return weights, np.flatnonzero(weights > 0.0)
+
+    def _approximated(self, objects: Any, kernel: Kernel, kept: Indices) -> tuple[Approximation, Indices]:
+        """The corrected approximation, and the rows of it that ``kept`` are; rows without weight are not in it."""
+        self._rows = np.arange(count_objects(objects))
+        if self.approximation is None and len(kept) < len(self._rows):
+            self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
+        a = self._settle(self._factor(objects, kernel))
+        if self.refine is not None and self.n_negative_:
+            raise IndefiniteError(
+                f"refine='exact' needs a psd kernel, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. "
+                "Leave refine=None; correction_ says what was done about them."
+            )
+        return a, kept
+
+    # -- duals -----------------------------------------------------------------------------------------------------
+
+    def _solve(self, a: Approximation, tasks: Sequence[Task]) -> tuple[Array, Array]:
+        """Solve all tasks and set what says how that went; returns (coefficients (n, p), intercepts (p,))."""
+        f, krein = a.factorization, self.correction_ == "krein" and self.n_negative_ > 0
+        if krein:
+            f = correct(f, "flip")
+        if self.correction_ == "none" and self.n_negative_:
+            warn(
+                f"{a.kernel!r} gave an indefinite matrix ({self.n_negative_} negative eigenvalues) and "
+                f"correction='none' was asked for: {type(self).__name__}'s dual is not convex, what is found is a "
+                "stationary point of it."
+            )
+        before: list[Dual] = getattr(self, "_duals", []) if self.warm_start else []
+        starts = before if len(before) == len(tasks) else [None] * len(tasks)
+        whole = self._whole(a, krein)
+        duals = [
+            self._dual(a, f, whole, task, start if start and len(start.coefficients) == len(task.rows) else None)
+            for task, start in zip(tasks, starts, strict=True)
+        ]
+        coefficients = np.zeros((f.shape[0], len(tasks)))
+        for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
+            coefficients[task.rows, p] = dual.coefficients
+        intercepts = np.array([dual.intercept for dual in duals])
+        self._report(duals)
+        self._expansion = self._expanded(a, f, coefficients, krein)
+        self.shape_fit_ = self._shape(a)
+        return coefficients, intercepts
+
+    def _whole(self, a: Approximation, krein: bool) -> Array | None:
+        """All of a small matrix by the kernel itself, where that is what is meant."""
+        if not self._direct:
+            return None
+        K = np.asarray(Evaluator(a.kernel).symmetric(a.objects), dtype=np.float64)
+        K[np.diag_indices_from(K)] += a.factorization.shift
+        return K
+
+    def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
+        options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
+        psd = not (self.correction_ == "none" and self.n_negative_)
+        if len(task.rows) <= DENSE_ROWS:
+            K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
+            dual = solve_dense(
+                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, start=start, options=options
+            )  # fmt: skip
+        elif not psd:
+            raise IndefiniteError(
+                f"{type(self).__name__} on {len(task.rows)} rows needs a psd matrix, but {a.kernel!r} gave "
+                f"{self.n_negative_} negative eigenvalues and correction='none' was asked for; above {DENSE_ROWS} rows "
+                "no stationary point is looked for. Pass correction='flip', 'clip', 'shift' or 'krein'."
+            )
+        else:
+            dual = solve_dual(
+                f, task.linear, task.low, task.high, total=task.total, epsilon=task.epsilon, rows=task.rows,
+                tol=self.tol, max_iter=100 if self.max_iter < 1 else int(self.max_iter), start=start,
+                verbose=self.verbose,
+            )  # fmt: skip
+        if self.refine is None or whole is not None:
+            return dual
+        return refine_exactly(a, task, dual, tol=self.tol, options=options, verbose=self.verbose)
+
+    def _expanded(self, a: Approximation, f: Factorization, coefficients: Array, krein: bool) -> Expansion:
+        """The decision functions without their intercepts.
+
+        The Krein-space SVM is trained on |K| = U |M| Uᵀ; its b~ becomes b = U sign(M) Uᵀ b~, so that K b = |K| b~, and
+        new objects are compared by the indefinite kernel itself: k(x, X) b.
+        """
+        if self.refine is not None and not self._direct:
+            return expand(a, coefficients, direct=True)
+        if not krein:
+            return expand(a, coefficients, self._direct)
+        own = a.factorization
+        system = eigensystem(own.core, own.ranks)
+        mapped = own.lift(system.apply(np.sign(system.values), own.project(coefficients)))
+        return expand(a, mapped, is_exact(a))
+
+    def _report(self, duals: Sequence[Dual]) -> None:
+        self._duals = list(duals) if self.warm_start else []
+        self._gaps = np.array([dual.gap for dual in duals])
+        self._steps = np.array([max(1, dual.n_iter) for dual in duals], dtype=np.int32)
+        self.gap_ = float(self._gaps.max())
+        self.converged_ = all(dual.converged for dual in duals)
+        self.fit_status_ = 0 if self.converged_ else 1
+        if not self.converged_:
+            left = sum(not dual.converged for dual in duals)
+            which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
+            limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
+            warn(
+                f"Solver terminated early{limit}: {type(self).__name__} reached a relative duality gap of "
+                f"{self.gap_:.2g}{which}, tol={self.tol:g} was asked for. Raise max_iter or tol, lower C, or "
+                "pre-process the data with StandardScaler or MinMaxScaler.",
+                NotConverged,
+            )
+
+    def _shape(self, a: Approximation) -> tuple[int, ...]:
+        n = len(self._rows)
+        return (n, *getattr(a.objects, "shape", (n,))[1:]) if not self._precomputed else (n, n)
+
+    def _values(self, X: Any) -> Array:
+        """(n_new, p) decision functions without intercepts, of objects that are checked here."""
+        return self._expansion(self._new(X), self.verbose)
+
+    # -- what scikit-learn's machines have ---------------------------------------------------------------------------
+
+    @property
+    def support_vectors_(self) -> Any:
+        """The support vectors, grouped by class where there are classes; none for a precomputed matrix."""
+        check_is_fitted(self)
+        if self._precomputed:
+            return np.empty((0, 0))
+        return take(self.approximation_.objects, np.searchsorted(self._rows, self.support_))
+
+    @property
+    def coef_(self) -> Array:
+        """One weight per feature and decision function, for linear kernels; read-only."""
+        if not (isinstance(self.kernel, str) and self.kernel == "linear") and not isinstance(self.kernel, Linear):
+            raise AttributeError("coef_ is only available when using a linear kernel")
+        check_is_fitted(self)
+        a = self.approximation_
+        used = np.flatnonzero(np.any(self._coefficients != 0.0, axis=1))
+        weights = np.asarray((take(a.objects, used).T @ self._coefficients[used]).T, dtype=np.float64)
+        weights.flags.writeable = False
+        return weights
+
+
+def check_C(C: Any) -> float:
+    """Return C, or what stands for an infinite one."""
+    if not (isinstance(C, int | float | np.number) and not isinstance(C, bool) and C > 0):
+        raise InputError(f"C must be a number above 0; got {C!r}.")
+    return min(float(C), HUGE)

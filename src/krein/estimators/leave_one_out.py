@@ -1,0 +1,210 @@
+"""Ridge for every alpha from one eigendecomposition: a factorization and weights in, solutions and held-out errors out.
+
+Rows of weight w ask for (K + t W⁻¹) d = y, t = alpha plus the shift. With S = W^(1/2) and the block QR S U = P R it is
+S K S = P B Pᵀ, B = R M Rᵀ = V diag(lambda) Vᵀ; R comes from the grams UᵀWU alone, so nothing of P's size is made. Then
+(S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t serves every t. A row that is left out is missed by
+e / (1 - h), e = y - f its residual and h its leverage: n k² for each t, and nothing is fitted again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from krein.arrays import Array, Indices
+from krein.blocksparse import EPS, BlockSparse, congruent
+from krein.eigensystem import Eigensystem, eigensystem
+from krein.errors import InputError
+from krein.factorization import Factorization
+from krein.solvers.system import System, factorize, parts_of
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+__all__ = ["Factored", "Spectrum", "decompose", "restricted"]
+
+COLUMNS = 2**24  # numbers of unit vectors solved for at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """S K S = P V diag(lambda) Vᵀ Pᵀ with P = S U T orthonormal; ``f.shift`` is no part of it."""
+
+    f: Factorization
+    weights: Array  # (n,), S² = W
+    turns: tuple[Array, ...] | None  # T_i, (k_i, m_i): without directions that no row of weight has; None for I
+    system: Eigensystem  # of B
+
+    def solve(self, y: Array, t: float) -> Array:
+        """(K + t W⁻¹)⁻¹ y for y of shape (n, p); at t = 0, to rounding, the smallest solution of the least squares."""
+        gone = self.singular(t)
+        if gone.any() and t > self._rounding:
+            raise InputError(
+                f"alpha + shift = {t:g} meets an eigenvalue of {-t:g} of the indefinite matrix, so that the system is "
+                'singular. Pass another alpha, or correction="clip" or "flip".'
+            )
+        inside = self._inside(y)
+        lifted = self._lift(self.f, self.system.combine(inside / np.where(gone, np.inf, self._moved(t))[:, None]))
+        if t > self._rounding and not self._full:
+            lifted += (y - self._lift(self.f, self.system.combine(inside))) / t
+        return np.asarray(self.weights[:, None] * lifted)
+
+    def singular(self, t: float) -> BoolArray:
+        """Which eigenvalues of S K S + t I are nothing but rounding."""
+        return np.asarray(np.abs(self._moved(t)) <= self._rounding)
+
+    def least_squares(self, t: float) -> bool:
+        """Whether t is nothing and the matrix singular."""
+        return t <= self._rounding and (not self._full or bool(self.singular(t).any()))
+
+    def _moved(self, t: float) -> Array:
+        return np.asarray(self.system.values + t)
+
+    @cached_property
+    def _rounding(self) -> float:
+        size = float(np.abs(self.system.values).max(initial=0.0))
+        return 10.0 * math.sqrt(max(1, self.system.rank)) * EPS * size
+
+    def _inside(self, y: Array) -> Array:
+        """Vᵀ Pᵀ S y."""
+        raw = self.f.project(self.weights[:, None] * y)
+        return self.system.coordinates(raw if self.turns is None else _turned(self.turns, raw, transposed=True))
+
+    def _lift(self, f: Factorization, w: Array) -> Array:
+        """S⁻¹ P w, at the rows of f."""
+        return f.lift(w if self.turns is None else _turned(self.turns, w))
+
+    def _diagonal(self, f: Factorization, factors: Array) -> Array:
+        """The diagonal of S⁻¹ P V diag(factors) Vᵀ Pᵀ S⁻¹, at the rows of f."""
+        core = self.system.diagonal_core(factors)
+        return f.diagonal(core if self.turns is None else congruent(core, self.turns, core.ranks))
+
+    @cached_property
+    def _full(self) -> bool:
+        return self.system.rank == self.f.shape[0]
+
+    def left_out(
+        self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
+    ) -> Iterator[Array]:
+        """For each t of ``ridges`` the errors y_i - f(x_i) of f fitted without the share of row i, (len(rows), p).
+
+        ``share`` is the part of its weight that is left out with each row: 1 for all of it. With ``intercept`` f has
+        an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs.
+        """
+        f = self.f if rows is None else restricted(self.f, rows)
+        here = slice(None) if rows is None else rows
+        p, w, share = y.shape[1], self.weights[here], share[here]
+        both = np.concatenate([y, np.ones((len(y), 1))], axis=1) if intercept else y
+        inside = self._inside(both)
+        outside = both[here] - self._lift(f, self.system.combine(inside))
+        beyond = 1.0 - w * self._diagonal(f, np.ones(self.system.rank))  # of S y's unit vectors, off the span of P
+        beyond[np.abs(beyond) < 100 * EPS * max(self.f.ranks)] = 0.0
+        if self._full:
+            outside[:], beyond[:] = 0.0, 0.0
+        totals = self.weights @ both
+        for t in ridges.tolist():
+            if t <= self._rounding or self.singular(t).any():
+                yield np.full((len(w), p), np.nan)
+                continue
+            scaled = inside / self._moved(t)[:, None]
+            e = t * self._lift(f, self.system.combine(scaled)) + outside
+            slack = t * w * self._diagonal(f, 1.0 / self._moved(t)) + beyond  # 1 - h
+            if intercept:
+                sums = inside[:, p] @ scaled + (totals - inside[:, p] @ inside) / t  # 1ᵀ (K + t W⁻¹)⁻¹ y
+                slack -= w * e[:, p] ** 2 / (t * sums[p])
+                e = e[:, :p] - e[:, p:] * (sums[:p] / sums[p])
+            yield e / (1.0 - share * (1.0 - slack))[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """The same for a large core that does not fall apart: no eigenvectors, but a sparse Cholesky factor for each t."""
+
+    f: Factorization
+    weights: Array
+
+    def solve(self, y: Array, t: float) -> Array:
+        """(K + t W⁻¹)⁻¹ y for y of shape (n, p)."""
+        return self._solved(self._system(t), y, t)
+
+    def left_out(
+        self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
+    ) -> Iterator[Array]:
+        """As `Spectrum.left_out`; each of the rows is one more right-hand side, so they should be few."""
+        rows = np.arange(len(y)) if rows is None else rows
+        p, w, share = y.shape[1], self.weights[rows], share[rows]
+        both = np.concatenate([y, np.ones((len(y), 1))], axis=1) if intercept else y
+        units = self.f.basis_rows(rows)
+        step = max(1, COLUMNS // self.f.rank)
+        for t in ridges.tolist():
+            system = self._system(t)
+            dual = self._solved(system, both, t)
+            e = dual[rows] * (t / w)[:, None]
+            slack = np.ones(len(rows))
+            for start in range(0, len(rows), step):
+                some = units[start : start + step].T.toarray()  # (r, step)
+                slack[start : start + step] -= w[start : start + step] / t * (some * system.solve(some)).sum(0)
+            if intercept:
+                sums = dual.sum(0)
+                slack -= w * e[:, p] ** 2 / (t * sums[p])
+                e = e[:, :p] - e[:, p:] * (sums[:p] / sums[p])
+            yield e / (1.0 - share * (1.0 - slack))[:, None]
+
+    def _system(self, t: float) -> System:
+        if t > 0.0:
+            system = factorize(parts_of(self.f), self.f.rank, self.f.gram(self.weights / t))
+            if system is not None:
+                return system
+        raise InputError(
+            f"Ridge with alpha + shift = {t:g} needs a positive definite matrix; the smallest eigenvalue of {self.f!r} "
+            f"is about {self.f.smallest_eigenvalue():.3g}. Pass a larger alpha, or fewer blocks for a core that can be "
+            'corrected ("clip", "flip").'
+        )
+
+    def _solved(self, system: System, y: Array, t: float) -> Array:
+        scale = (self.weights / t)[:, None]
+        dual = np.zeros(y.shape)
+        for _ in range(2):  # once more for what rounding left
+            left = y - (self.f.lift(self.f.core @ self.f.project(dual)) + dual / scale)
+            dual += scale * (left - self.f.lift(system.solve(self.f.project(scale * left))))
+        return dual
+
+
+def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> Spectrum | Factored:
+    """Return what every ridge on f needs; ``system`` may be that of f's core, where it is known."""
+    if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
+        return Factored(f, weights)
+    if np.all(weights == 1.0):
+        return Spectrum(f, weights, None, system or eigensystem(f.core, f.ranks))
+    roots, turns = [], []
+    for G in f.gram(weights):
+        values, vectors = np.linalg.eigh(G)
+        keep = values > max(1, len(G)) * EPS * float(values.max(initial=0.0))
+        root = np.sqrt(values[keep])
+        roots.append((vectors[:, keep] * root).T)  # R_i
+        turns.append(vectors[:, keep] / root)  # its inverse
+    B = congruent(f.core, roots, f.ranks)
+    return Spectrum(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
+
+
+def restricted(f: Factorization, rows: Indices) -> Factorization:
+    """Some rows of U, in the order asked for: no longer orthonormal, but good for `lift` and `diagonal`."""
+    place = np.full(f.shape[0], -1)
+    place[rows] = np.arange(len(rows))
+    bases, order = [], []
+    for U, (span, _) in zip(f.bases, f.spans, strict=True):
+        mine = place[f.order[span]]
+        bases.append(U[mine >= 0])
+        order.append(mine[mine >= 0])
+    return replace(f, bases=tuple(bases), order=np.concatenate(order))
+
+
+def _turned(turns: tuple[Array, ...], w: Array, transposed: bool = False) -> Array:
+    """T w or Tᵀ w for T = blockdiag(turns)."""
+    sides = [T.T for T in turns] if transposed else turns
+    parts = np.split(w, np.cumsum([T.shape[1] for T in sides])[:-1])
+    return np.concatenate([T @ part for T, part in zip(sides, parts, strict=True)])

@@ -1,0 +1,367 @@
+"""Kernel ridge regression and classification: closed forms on the factored matrix, and alpha by leave-one-out.
+
+A shift of the factorization acts as so much more alpha: ridge on K + s I with alpha is ridge on K with alpha + s, and
+a row of weight w is w rows. Solutions and held-out errors for all alphas come from `leave_one_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from krein.approximation import Approximation
+from krein.arrays import Array, Indices, stream
+from krein.blocksparse import BlockSparse
+from krein.correction import changed
+from krein.eigensystem import eigensystem
+from krein.errors import InputError, warn
+from krein.estimators.expansion import expand
+from krein.estimators.leave_one_out import Factored, Spectrum, decompose
+from krein.estimators.machine import KernelMachine, check_weights
+from krein.factorization import Factorization
+from krein.kernels import Kernel, Precomputed, take
+
+__all__ = ["KernelRidge", "KernelRidgeClassifier"]
+
+LOO_ROWS = 50_000  # rows left out in turn, at most: a mean over them is as good as over all
+FEW_ROWS = 200  # where each of them takes a solve
+GRID = np.logspace(-8.0, 2.0, 21)  # alphas to choose from, in units of the mean k(x, x)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be learnt by squares, and how well a row left out is met."""
+
+    targets: Array  # (n, p)
+    weights: Array  # (n,)
+    share: Array  # (n,) the part of each row's weight that is left out with it
+    score: Callable[
+        [Array, Indices], tuple[Array, float]
+    ]  # errors of rows -> scores, and what breaks a tie; more is better
+    intercept: bool
+
+    @property
+    def unit(self) -> float:
+        """What all weights are, if they are the same, else 1: then they can be left to alpha."""
+        low, high = float(self.weights.min()), float(self.weights.max())
+        return low if low == high else 1.0
+
+
+class _Ridge(KernelMachine):
+    """What the regression and the classifier share."""
+
+    alpha: Any
+    alphas: Any
+
+    def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
+        """Which rows take part: those without weight are left out before anything is built on them."""
+        if weights.min() > 0.0 or self.approximation is not None or isinstance(kernel, Precomputed):
+            return slice(None)
+        return np.flatnonzero(weights > 0.0)
+
+    def _learn(self, objects: Any, kernel: Kernel, task: Task) -> Array:
+        """Set approximation_, alpha_ and dual_coef_ (n, p), and what predicts; return the intercepts (p,)."""
+        fixed = self._fixed_alpha(task.targets.shape[1])
+        a = self._factor(objects, kernel)
+        a = self._settle(a, lambda raw: self._judge(raw, task, fixed))
+        f, unit = a.factorization, task.unit
+        weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights
+        both = np.column_stack([task.targets, np.ones(f.shape[0])]) if task.intercept else task.targets
+        if fixed is None:
+            path = decompose(f, weights)
+            self.alphas_ = self._path(f, task.weights)
+            scores, ties = _scores(path, task, (self.alphas_ + f.shift) / unit, a.seed)
+            best = _best(scores.mean(1), ties)
+            self.alpha_ = float(self.alphas_[best])
+            self.loo_scores_ = scores
+            dual = path.solve(both, (self.alpha_ + f.shift) / unit)
+        else:
+            self.alpha_ = self.alpha
+            dual = _solve(f, weights, both, (fixed + f.shift) / unit)
+        offsets = np.zeros(task.targets.shape[1])
+        if task.intercept:
+            offsets = dual[:, :-1].sum(0) / dual[:, -1].sum()
+            dual = dual[:, :-1] - dual[:, -1:] * offsets
+        self._expansion = expand(a, dual, self._direct)
+        self.dual_coef_ = dual
+        return offsets
+
+    def _fixed_alpha(self, n_targets: int) -> Array | None:
+        """One alpha per target, or None where they are to be chosen."""
+        if isinstance(self.alpha, str):
+            if self.alpha != "loo":
+                raise InputError(f'alpha must be a number of at least 0, one per target, or "loo"; got {self.alpha!r}.')
+            return None
+        try:
+            alpha = np.atleast_1d(np.asarray(self.alpha, dtype=np.float64))
+        except (TypeError, ValueError):
+            alpha = np.array([np.nan])
+        if alpha.ndim != 1 or len(alpha) not in (1, n_targets) or not np.isfinite(alpha).all() or alpha.min() < 0.0:
+            raise InputError(
+                f'alpha must be a number of at least 0, one per target ({n_targets}), or "loo"; got {self.alpha!r}.'
+            )
+        return np.broadcast_to(alpha, n_targets)
+
+    def _path(self, f: Factorization, weights: Array) -> Array:
+        """The alphas to choose from, ascending."""
+        if self.alphas is None:
+            own = float(weights @ (f.diagonal() - f.shift) / weights.sum())
+            return GRID * (abs(own) or 1.0)
+        alphas = np.sort(np.asarray(self.alphas, dtype=np.float64).ravel())
+        if not len(alphas) or not np.isfinite(alphas).all() or alphas[0] <= 0.0:
+            raise InputError(f"alphas must be numbers above 0, or None for a grid of them; got {self.alphas!r}.")
+        return alphas
+
+    def _judge(self, a: Approximation, task: Task, fixed: Array | None) -> str:
+        """The correction whose rows left out are met best; never a shift, which is more alpha and nothing else."""
+        f, unit = a.factorization, task.unit
+        if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
+            warn(
+                f"{a.kernel!r} gave an indefinite matrix whose core is too large to correct for ridge: it is used as "
+                "it is. Build with fewer blocks or couplings for a core that can be."
+            )
+            return "none"
+        system, found = eigensystem(f.core, f.ranks), []
+        names = ("flip", "clip")
+        for how in names:
+            values, shift = changed(how, system.values, f.shift)
+            if np.ptp(task.weights) == 0.0:
+                moved = f.with_core(f.core, shift)
+                path: Spectrum | Factored = Spectrum(moved, np.ones(f.shape[0]), None, system.with_values(values))
+            else:
+                moved = f.with_core(system.core(values), shift)
+                path = decompose(moved, task.weights)
+            alphas = self._path(moved, task.weights) if fixed is None else np.array([fixed.mean()])
+            scores, ties = _scores(path, task, (alphas + shift) / unit, a.seed)
+            best = _best(scores.mean(1), ties)
+            found.append((float(scores[best].mean()), float(ties[best])))
+        return names[max(range(len(names)), key=found.__getitem__)]
+
+    @property
+    def X_fit_(self) -> Any:
+        """What was fitted: the objects, or the matrix of their similarities."""
+        check_is_fitted(self)
+        a = self.approximation_
+        return a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
+
+    def _values(self, X: Any) -> Array:
+        return self._expansion(self._new(X), self.verbose)
+
+
+def _solve(f: Factorization, weights: Array, y: Array, ridges: Array) -> Array:
+    """(K + t W⁻¹)⁻¹ y, column by column where t differs; the last t serves further columns."""
+    ridges = np.concatenate([ridges, np.repeat(ridges[-1:], y.shape[1] - len(ridges))])
+    plain = bool(np.all(weights == 1.0))
+    dual, path = np.empty(y.shape), None
+    for t in np.unique(ridges):
+        mine = ridges == t
+        if plain and t > 0.0:
+            try:
+                dual[:, mine] = f.solve(y[:, mine], float(t) - f.shift)
+                continue
+            except InputError:  # singular: there may be least squares
+                pass
+        path = decompose(f, weights) if path is None else path
+        if isinstance(path, Spectrum) and path.least_squares(float(t)):
+            warn(
+                f"alpha = {t:g} leaves a singular matrix, so the smallest solution of the least squares is used. Pass "
+                "a larger alpha for a unique one."
+            )
+        dual[:, mine] = path.solve(y[:, mine], float(t))
+    return dual
+
+
+def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> tuple[Array, Array]:
+    """The scores (n_alphas, q) of rows left out at each alpha, and what breaks ties (n_alphas,)."""
+    n, most = len(task.targets), LOO_ROWS if isinstance(path, Spectrum) else FEW_ROWS
+    rows = None if n <= most else np.sort(stream(seed, 17).choice(n, most, replace=False))
+    here = np.arange(n) if rows is None else rows
+    found = [
+        task.score(errors, here) for errors in path.left_out(task.targets, ridges, task.share, rows, task.intercept)
+    ]
+    scores, ties = np.array([s for s, _ in found]), np.array([tie for _, tie in found])
+    return np.where(np.isfinite(scores), scores, -np.inf), np.where(np.isfinite(ties), ties, -np.inf)
+
+
+def _best(scores: Array, ties: Array) -> int:
+    """The place of the best score, of the larger alpha where nothing else tells them apart."""
+    if not np.isfinite(scores).any():
+        raise InputError("No alpha leaves a system that can be solved. Pass larger alphas.")
+    return max(range(len(scores)), key=lambda i: (scores[i], ties[i], i))
+
+
+@dataclass(eq=False, repr=False)
+class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[misc]
+    """Kernel ridge regression, for any number of rows: squared loss, alpha times the squared norm, no intercept.
+
+    Parameters
+    ----------
+    alpha : float >= 0, array of shape (n_targets,) or "loo"
+        The strength of the penalty, one for all targets or one for each. "loo" chooses one for all from ``alphas``, by
+        the squared error of rows left out in turn: exact, in closed form, from one eigendecomposition for all alphas.
+    kernel, gamma, degree, coef0, kernel_params
+        As in `sklearn.kernel_ridge.KernelRidge`, or a krein kernel; see `krein.estimators.machine.KernelMachine`.
+    alphas : array, optional
+        What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
+    n_blocks, rank, coupling, correction, max_error, max_memory, dtype, approximation, random_state, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip" or
+        "clip", whichever meets rows left out better. "shift" is no more than a larger alpha here.
+
+    Attributes
+    ----------
+    dual_coef_ : array of shape (n,) or (n, n_targets)
+        Coefficients of the rows in ``X_fit_``; rows of weight 0 are in neither.
+    X_fit_ : the objects of the fit, or the precomputed matrix
+    alpha_ : what alpha was, or was chosen
+    alphas_, loo_scores_ : arrays of shape (n_alphas,), and (n_alphas,) or (n_alphas, n_targets)
+        With ``alpha="loo"``: the alphas tried, and the negative mean squared error of rows left out. Above 50,000 rows
+        that is the mean over as many drawn at random, each left out of all the others.
+    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
+
+    Notes
+    -----
+    A row of weight w stands for w rows, and one of them is left out in its turn; all of the row if w < 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from krein.estimators.ridge import KernelRidge
+    >>> X = np.linspace(0.0, 6.0, 60)[:, None]
+    >>> model = KernelRidge(alpha="loo", kernel="rbf").fit(X, np.sin(X).ravel())
+    >>> bool(abs(model.predict([[1.0]])[0] - np.sin(1.0)) < 1e-3)
+    True
+    """
+
+    alpha: Any = 1.0
+    _: KW_ONLY
+    kernel: Any = "linear"
+    gamma: Any = None
+    coef0: float = 1.0
+    alphas: Any = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:
+        """Fit to targets y of shape (n,) or (n, n_targets)."""
+        given = None if sample_weight is None else check_weights(sample_weight, _count(X))
+        objects, y, kernel = self._start(X, y, weights=given, multi_output=True, y_numeric=True)
+        targets = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        flat = targets.ndim == 1
+        weights = np.ones(len(targets)) if given is None else given
+        kept = self._weighted(objects, kernel, weights)
+        if not isinstance(kept, slice):
+            objects = take(objects, kept)
+        targets, weights = targets.reshape(len(targets), -1)[kept], weights[kept]
+
+        def score(errors: Array, rows: Indices) -> tuple[Array, float]:
+            return -(weights[rows] @ errors**2) / weights[rows].sum(), 0.0
+
+        task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score, intercept=False)
+        self._learn(objects, kernel, task)
+        if flat:
+            self.dual_coef_ = self.dual_coef_[:, 0]
+            if hasattr(self, "loo_scores_"):
+                self.loo_scores_ = self.loo_scores_[:, 0]
+        self._flat = flat
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The values at X, (n,) or (n, n_targets)."""
+        values = self._values(X)
+        return values[:, 0] if self._flat else values
+
+
+@dataclass(eq=False, repr=False)
+class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
+    """Kernel ridge on targets of -1 and 1 for each class: one factorization for all classes, and no iteration.
+
+    Parameters
+    ----------
+    alpha : float >= 0 or "loo"
+        The strength of the penalty. "loo" chooses it from ``alphas``, by the accuracy on rows left out in turn: exact,
+        in closed form, from one eigendecomposition for all alphas.
+    class_weight : dict or "balanced", optional
+        As in `sklearn.linear_model.RidgeClassifier`.
+    fit_intercept : bool
+        Whether each class has a constant that is not penalised.
+    alphas : array, optional
+        What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
+approximation, random_state, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`, and `KernelRidge` for ``correction``.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    dual_coef_ : array of shape (n,) for two classes, (n, n_classes) for more
+    intercept_ : array of shape (1,) or (n_classes,)
+    alpha_, alphas_, loo_scores_, X_fit_ : see `KernelRidge`; the scores are accuracies, of shape (n_alphas,)
+    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
+    """
+
+    alpha: Any = "loo"
+    _: KW_ONLY
+    class_weight: Any = None
+    fit_intercept: bool = True
+    alphas: Any = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
+        """Fit to labels y of shape (n,)."""
+        given = None if sample_weight is None else check_weights(sample_weight, _count(X))
+        objects, y, kernel = self._start(X, y, weights=given)
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        copies = np.ones(len(y)) if given is None else given
+        kept = self._weighted(objects, kernel, copies)
+        if not isinstance(kept, slice):
+            objects, y, copies = take(objects, kept), y[kept], copies[kept]
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"{type(self).__name__} needs samples of at least 2 classes in the data; got one class: "
+                f"{self.classes_[0]!r}."
+            )
+        weights = copies * compute_sample_weight(self.class_weight, y)
+        targets = np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        if len(self.classes_) == 2:
+            targets = targets[:, 1:]
+
+        def score(errors: Array, rows: Indices) -> tuple[Array, float]:
+            w = weights[rows] / weights[rows].sum()
+            if np.isnan(errors).any():
+                return np.array([-np.inf]), -np.inf
+            right = _decided(targets[rows] - errors) == labels[rows]
+            return np.array([float(w @ right)]), -float((w @ errors**2).mean())
+
+        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score, bool(self.fit_intercept))
+        self.intercept_ = self._learn(objects, kernel, task)
+        if len(self.classes_) == 2:
+            self.dual_coef_ = self.dual_coef_[:, 0]
+        if hasattr(self, "loo_scores_"):
+            self.loo_scores_ = self.loo_scores_[:, 0]
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """(n,) for two classes, above 0 for the second; else (n, n_classes), highest for the class predicted."""
+        values = self._values(X) + self.intercept_
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def predict(self, X: Any) -> Any:
+        """The class of each object."""
+        values = self.decision_function(X)
+        return self.classes_[_decided(values.reshape(len(values), -1))]
+
+
+def _decided(values: Array) -> Indices:
+    """The place of the class that values of shape (n, 1) or (n, n_classes) stand for."""
+    return np.asarray(values.argmax(1) if values.shape[1] > 1 else (values[:, 0] > 0.0).astype(np.intp))
+
+
+def _count(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)

@@ -1,0 +1,167 @@
+"""Support vector classification with scikit-learn's contract, on the factored matrix."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from krein.arrays import Array, Indices
+from krein.errors import InputError, one_of
+from krein.estimators.dual_machine import DualMachine, check_C
+from krein.estimators.votes import by_pair, class_tasks, confidences, winners
+
+__all__ = ["SVC"]
+
+
+@dataclass(eq=False, repr=False)
+class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
+    """C-support vector classification on a factored kernel matrix; exact where the rows are few.
+
+    scikit-learn's `sklearn.svm.SVC` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
+    decision function, in memory n k + r² instead of n². Up to 2000 rows the matrix is the kernel's own.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        What a row may cost at most, times its sample and class weight.
+    class_weight : dict, "balanced" or None
+        Factors of C by class; "balanced" makes all classes weigh the same, sample weights counted.
+    decision_function_shape : "ovr" or "ovo"
+        Of more than two classes: one value per class (votes, ties broken by the values), or one per pair.
+    break_ties : bool, default=False
+        Predict the largest decision value instead of the first class with the most votes.
+    multi_class : "ovo" or "ovr"
+        How more than two classes are trained: each pair, as scikit-learn does, or each class against the rest.
+    tol : float, default=1e-6
+        The duality gap to reach, relative to the objective. Small duals are solved to rounding whatever it is.
+    max_iter : int, default=-1
+        Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
+        limit for the former, 100 for the latter.
+    refine : None or "exact"
+        "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
+        predictions included. For psd kernels.
+    warm_start : bool, default=False
+        Start from the last fit's duals, for a path of C on the same rows.
+    shrinking, cache_size
+        LIBSVM's.
+    correction : "auto", "none", "shift", "clip", "flip", "square" or "krein"
+        What is done where the matrix is indefinite. "krein" trains the SVM of the Krein space: the dual of |K|, mapped
+        back by the signs of the spectrum, so that new objects are compared by the kernel as it is. "none" leaves the
+        dual as it is, not convex, and finds a stationary point as LIBSVM does; up to 3000 rows.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
+random_state, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`.
+
+    Attributes
+    ----------
+    classes_, class_weight_, support_, support_vectors_, n_support_, dual_coef_, intercept_, coef_, fit_status_, \
+n_iter_, shape_fit_
+        As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual. With
+        ``multi_class="ovr"`` dual_coef_ has one row per class.
+    approximation_, correction_, n_negative_, relative_error_
+        The matrix that was used, what was done to make it psd, how many eigenvalues were negative before, and its
+        error.
+    converged_, gap_
+        Whether all duals reached ``tol``, and the largest relative duality gap.
+
+    Notes
+    -----
+    ``probability`` is not offered, as scikit-learn gives it up: use `sklearn.calibration.CalibratedClassifierCV`.
+    """
+
+    _: KW_ONLY
+    C: float = 1.0
+    class_weight: Any = None
+    decision_function_shape: str = "ovr"
+    break_ties: bool = False
+    multi_class: str = "ovo"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
+        """Fit to X (n, d) and labels y (n,); rows of weight 0 or less are as if they were not there."""
+        self._check_solver()
+        C = check_C(self.C)
+        one_of("decision_function_shape", self.decision_function_shape, ("ovr", "ovo"))
+        one_of("multi_class", self.multi_class, ("ovo", "ovr"))
+        if self.multi_class == "ovr" and self.decision_function_shape == "ovo":
+            raise InputError("decision_function_shape='ovo' needs pairs: it goes with multi_class='ovo' only.")
+        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
+        objects, y, kernel = self._start(X, y, weights=weights)
+        weights, kept = self._positive(objects, sample_weight)
+        labels = self._classes(y, weights, kept)
+        a, rows = self._approximated(objects, kernel, kept)
+        labels = labels[self._rows]
+        limits = C * weights[self._rows] * self.class_weight_[np.maximum(labels, 0)]
+        tasks = class_tasks(labels, rows, limits, len(self.classes_), self.multi_class)
+        coefficients, intercepts = self._solve(a, tasks)
+        self._lay_out(coefficients, intercepts, labels)
+        return self
+
+    def _classes(self, y: Any, weights: Array, kept: Indices) -> Indices:
+        """Set what is known of the classes; returns each row's, -1 for rows that have no weight."""
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        all_classes = np.unique(y)
+        if len(all_classes) < 2:
+            raise InputError(f"The number of classes has to be greater than one; got {len(all_classes)} class")
+        self.classes_, own = np.unique(y[kept], return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError("Invalid input - all samples with positive weights belong to the same class.")
+        labels = np.full(len(y), -1)
+        labels[kept] = own.ravel()
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            share = np.bincount(labels[kept], weights=weights[kept], minlength=len(self.classes_))
+            self.class_weight_ = share.sum() / (len(self.classes_) * share)
+        else:
+            self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y[kept])
+        if not (np.isfinite(self.class_weight_).all() and (self.class_weight_ > 0.0).all()):
+            raise InputError(f"class_weight must be above 0 for every class; got {self.class_weight!r}.")
+        return labels
+
+    def _lay_out(self, coefficients: Array, intercepts: Array, labels: Indices) -> None:
+        """Set support vectors, grouped by class, and their coefficients in scikit-learn's layout."""
+        n_classes = len(self.classes_)
+        used = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
+        support = used[np.argsort(labels[used], kind="stable")]
+        self.support_ = self._rows[support].astype(np.int32)
+        self.n_support_ = np.bincount(labels[support], minlength=n_classes).astype(np.int32)
+        if n_classes == 2 or self.multi_class == "ovr":
+            self.dual_coef_ = coefficients[support].T.copy()
+        else:
+            self.dual_coef_ = by_pair(coefficients, labels, support, n_classes)
+        self.intercept_ = intercepts
+        self._coefficients = coefficients
+        self.n_iter_ = self._steps
+
+    # -- prediction ------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Array:
+        """Values of the decision functions: (n,) for two classes, else (n, classes), or (n, pairs) for "ovo"."""
+        values = self._values(X) + self.intercept_
+        if len(self.classes_) == 2:
+            return values.ravel()
+        if self.multi_class == "ovr" or self.decision_function_shape == "ovo":
+            return values
+        return confidences(values, len(self.classes_))
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row of X."""
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise InputError("break_ties must be False when decision_function_shape is 'ovo'")
+        values = self._values(X) + self.intercept_
+        n_classes = len(self.classes_)
+        if n_classes == 2:
+            chosen = (values.ravel() >= 0.0).astype(np.intp)
+        elif self.multi_class == "ovr":
+            chosen = values.argmax(axis=1)
+        elif self.break_ties:
+            chosen = confidences(values, n_classes).argmax(axis=1)
+        else:
+            chosen = winners(values, n_classes)
+        return self.classes_.take(chosen)

@@ -1,0 +1,139 @@
+"""Support vector regression and the one-class SVM with scikit-learn's contract, on the factored matrix."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import OutlierMixin, RegressorMixin
+from sklearn.utils.validation import column_or_1d
+
+from krein.approximation import Approximation
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.estimators.dense_dual import Task
+from krein.estimators.dual_machine import DualMachine, check_C
+from krein.kernels.kernel import is_number
+
+__all__ = ["SVR", "OneClassSVM"]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _OneDual(DualMachine):
+    """A machine with a single decision function."""
+
+    def _fit_one(self, a: Approximation, task: Task) -> None:
+        coefficients, self.intercept_ = self._solve(a, [task])
+        support = np.flatnonzero(coefficients[:, 0])
+        self.support_ = self._rows[support].astype(np.int32)
+        self.n_support_ = np.array([len(support)], dtype=np.int32)
+        self.dual_coef_ = coefficients[support].T.copy()
+        self._coefficients = coefficients
+        self.n_iter_ = int(self._steps[0])
+
+
+@dataclass(eq=False, repr=False)
+class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
+    """Epsilon-support vector regression on a factored kernel matrix; exact where the rows are few.
+
+    scikit-learn's `sklearn.svm.SVR` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
+    predictions. Up to 2000 rows the matrix is the kernel's own.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        What a row may cost at most, times its sample weight.
+    epsilon : float, default=0.1
+        Errors up to it cost nothing.
+    tol, max_iter, refine, warm_start, shrinking, cache_size, correction
+        See `krein.estimators.svm.SVC`.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
+random_state, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_, coef_, fit_status_, n_iter_, shape_fit_
+        As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual.
+    approximation_, correction_, n_negative_, relative_error_, converged_, gap_
+        See `krein.estimators.svm.SVC`.
+    """
+
+    _: KW_ONLY
+    C: float = 1.0
+    epsilon: float = 0.1
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
+        """Fit to X (n, d) and numbers y (n,); rows of weight 0 or less are as if they were not there."""
+        self._check_solver()
+        C = check_C(self.C)
+        if not (is_number(self.epsilon) and self.epsilon >= 0.0):
+            raise InputError(f"epsilon must be a number of at least 0; got {self.epsilon!r}.")
+        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
+        objects, y, kernel = self._start(X, y, weights=weights, y_numeric=True)
+        y = column_or_1d(y, warn=True).astype(np.float64, copy=False)
+        weights, kept = self._positive(objects, sample_weight)
+        a, rows = self._approximated(objects, kernel, kept)
+        limits = C * weights[self._rows][rows]
+        self._fit_one(a, Task("tube", rows, y[self._rows][rows], -limits, limits, 0.0, float(self.epsilon)))
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The value at each row of X."""
+        return self._values(X).ravel() + self.intercept_[0]
+
+
+@dataclass(eq=False, repr=False)
+class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
+    """The support of a distribution, on a factored kernel matrix; exact where the rows are few.
+
+    scikit-learn's `sklearn.svm.OneClassSVM` with the n x n matrix replaced by U M Uᵀ + s I.
+
+    Parameters
+    ----------
+    nu : float in (0, 1], default=0.5
+        At most this share of the rows, by weight, lies outside; at least this share are support vectors.
+    tol, max_iter, refine, warm_start, shrinking, cache_size, correction
+        See `krein.estimators.svm.SVC`.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
+random_state, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_, offset_, coef_, fit_status_, n_iter_, shape_fit_
+        As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual.
+    approximation_, correction_, n_negative_, relative_error_, converged_, gap_
+        See `krein.estimators.svm.SVC`.
+    """
+
+    _: KW_ONLY
+    nu: float = 0.5
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> OneClassSVM:
+        """Fit to X (n, d); y is there for the convention. Rows of weight 0 or less are as if they were not there."""
+        self._check_solver()
+        if not (is_number(self.nu) and 0.0 < self.nu <= 1.0):
+            raise InputError(f"nu must be a number above 0 and at most 1; got {self.nu!r}.")
+        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
+        objects, _, kernel = self._start(X, weights=weights)
+        weights, kept = self._positive(objects, sample_weight)
+        a, rows = self._approximated(objects, kernel, kept)
+        limits = weights[self._rows][rows]
+        total = float(self.nu) * float(limits.sum())
+        self._fit_one(a, Task("one-class", rows, np.zeros(len(rows)), np.zeros(len(rows)), limits, total))
+        self.offset_ = -self.intercept_
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """How far inside each row of X lies; negative outside."""
+        return self._values(X).ravel() + self.intercept_[0]
+
+    def score_samples(self, X: Any) -> Array:
+        """The decision function plus ``offset_``."""
+        return self._values(X).ravel()
+
+    def predict(self, X: Any) -> Any:
+        """1 for each row inside, -1 for each outside."""
+        return np.where(self.decision_function(X) > 0.0, 1, -1).astype(np.intp)

@@ -1,0 +1,32 @@
+"""Few objects in, their matrix as it is out: one block whose basis are K's own eigenvectors.
+
+K = V diag(w) Vᵀ, so U = V and M = diag(w), and u(x) = k(x, X) V / w extends it to new objects. Eigenvalues that are
+zero to rounding are left out rather than inverted. n² similarities and one eigendecomposition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.bases import LandmarkMap
+from krein.blocksparse import EPS, BlockSparse
+from krein.kernels import Evaluator, Normalized
+from krein.plan import Plan
+
+__all__ = ["whole_matrix"]
+
+
+def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, BlockSparse]:
+    """Return the basis, its extension and the core of k(objects, objects)."""
+    kernel = plan.kernel
+    K = evaluator.symmetric(plan.objects).astype(np.float64)
+    peak = float(np.abs(K).max()) or 1.0
+    values, vectors = np.linalg.eigh(K / peak)  # no scale over- or underflows
+    kept = np.flatnonzero(np.abs(values) > len(K) * EPS * np.abs(values).max())
+    kept = kept[np.argsort(-np.abs(values[kept]), kind="stable")]
+    U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
+    own = kernel.kernel.diag(plan.objects) if isinstance(kernel, Normalized) else None
+    usual = float(peak * np.linalg.norm(K / peak, axis=1).max())
+    extension = LandmarkMap(plan.objects, np.arange(len(K)), U / w, own, usual)
+    return U, extension, BlockSparse.from_blocks([len(w)], {(0, 0): np.diag(w)})
