@@ -21,7 +21,7 @@ from krein.arrays import Array, seed_from
 from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.expansion import Expansion, expand, is_exact
-from krein.estimators.leading import Pairs, Search, leading
+from krein.estimators.leading import Search, leading
 from krein.estimators.machine import KernelMachine
 from krein.factorization import Factorization
 from krein.kernels import Precomputed, is_vectors
@@ -78,11 +78,10 @@ class Centred:
         """G^(1/2) M G^(1/2) w."""
         return self.root(self.factorization.core @ self.root(w))
 
-    def dense(self) -> Array | None:
-        """The same as a matrix where the core is one: a change of rank two, symmetric to the last bit."""
+    def dense(self) -> Array:
+        """The same as a matrix: M and a change of rank two, symmetric to the last bit."""
         core = self.factorization.core
-        if isinstance(core, BlockSparse):
-            return None
+        core = core.to_dense() if isinstance(core, BlockSparse) else core
         by = self.outside - 1.0
         image = core @ self.direction
         cross = np.outer(self.direction, by * image + (by**2 / 2.0) * (self.direction @ image) * self.direction)
@@ -242,7 +241,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def _fit_components(self, a: Approximation, search: Search) -> None:
         f = a.factorization
         centred = Centred(f)
-        pairs = leading(centred.product, f.rank, self._wanted(f), search, centred.dense())
+        pairs = leading(centred.product, centred.dense, f.rank, self._wanted(f), search)
         values = self._cleaned(pairs.values + f.shift, max(centred.noise(), 10 * EPS * f.shift))
         keep = values > 0.0
         inside = pairs.vectors * keep

@@ -18,10 +18,9 @@ from krein.arrays import Array, stream
 from krein.blocksparse import DENSE_LIMIT, SMALL
 from krein.errors import InputError, one_of, whole_number
 
-__all__ = ["Pairs", "Search", "leading", "matrix_of"]
+__all__ = ["Pairs", "Search", "leading"]
 
 SOLVERS = ("auto", "dense", "arpack", "randomized")
-STRIP = 512  # columns of the identity multiplied at a time
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,10 @@ class Pairs:
     vectors: Array  # (r, p)
 
 
-def leading(product: Callable[[Array], Array], r: int, wanted: int, search: Search, dense: Array | None = None) -> Pairs:
-    """The ``wanted`` largest eigenvalues of x -> A x on r-vectors, with vectors; ``dense`` is A where it is at hand."""
+def leading(
+    product: Callable[[Array], Array], dense: Callable[[], Array], r: int, wanted: int, search: Search
+) -> Pairs:
+    """The ``wanted`` largest eigenvalues of x -> A x on r-vectors, with vectors; ``dense`` gives A where it has to."""
     wanted = min(wanted, r)
     solver = search.solver
     if solver == "auto":
@@ -72,22 +73,10 @@ def leading(product: Callable[[Array], Array], r: int, wanted: int, search: Sear
                 f"The {wanted} leading eigenvectors of a core of {r} rows were not found by Lanczos iteration, and dense "
                 f"algebra is kept to {DENSE_LIMIT}. Ask for fewer components, a larger tol or max_iter, or fewer blocks."
             )
-        whole = matrix_of(product, r) if dense is None else dense
-        found = scipy.linalg.eigh(whole, subset_by_index=(r - wanted, r - 1))
+        found = scipy.linalg.eigh(dense(), subset_by_index=(r - wanted, r - 1))
     values, vectors = found
     order = np.argsort(-values, kind="stable")
     return Pairs(values[order], np.ascontiguousarray(vectors[:, order]))
-
-
-def matrix_of(product: Callable[[Array], Array], r: int) -> Array:
-    """The matrix of a symmetric operator, symmetric to the last bit."""
-    whole = np.empty((r, r))
-    for start in range(0, r, STRIP):
-        some = np.arange(start, min(start + STRIP, r))
-        unit = np.zeros((r, len(some)))
-        unit[some, np.arange(len(some))] = 1.0
-        whole[:, some] = product(unit)
-    return (whole + whole.T) / 2.0
 
 
 def _lanczos(product: Callable[[Array], Array], r: int, wanted: int, search: Search) -> tuple[Array, Array] | None:

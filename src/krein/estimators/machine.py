@@ -32,7 +32,46 @@ __all__ = ["KernelMachine", "check_weights"]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelMachine(BaseEstimator):  # type: ignore[misc]
-    """Parameters of the kernel and of its approximation, and the steps every fit begins with."""
+    """Parameters of the kernel and of its approximation, and the steps every fit begins with.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        "rbf", "poly", "sigmoid", "laplacian", "linear", "cosine" as scikit-learn has them; "tl1", "elm", "arccosine",
+        "ntk", "sphere-polynomial"; "precomputed"; a krein kernel; or a callable k(A, B) -> array (one of two single
+        rows, scikit-learn's pairwise metrics, is recognised).
+    gamma : "scale", "auto", None or float
+        1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it.
+    degree, coef0 : float
+        Of "poly" and "sigmoid".
+    kernel_params : dict, optional
+        Further parameters of a named kernel or a callable.
+    n_blocks, rank, coupling, max_error, max_memory, dtype
+        See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix. Beyond, machines with a target choose
+        blocks and rank by a validated score on a subsample unless ``max_error`` is given.
+    correction : "auto", "none", "shift", "clip", "flip" or "square"
+        What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
+        the choice is in ``correction_`` and in a warning.
+    approximation : Approximation, optional
+        One built before, for the same X, to be used instead of building. Fits on equal data share one by themselves:
+        the last ones are remembered, up to 1 GiB of them.
+    random_state : int, RandomState, Generator or None
+    n_jobs : int, optional
+        Threads. The result does not depend on it.
+    verbose : int
+        Above 0: progress bars.
+
+    Attributes
+    ----------
+    approximation_ : Approximation
+        Corrected.
+    correction_ : str
+        The correction used.
+    n_negative_ : int
+        Negative eigenvalues before it.
+    relative_error_ : float
+        The relative Frobenius error of the approximation before the correction; estimated when it is asked for.
+    """
 
     kernel: Any = "rbf"
     gamma: Any = "scale"
@@ -169,11 +208,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Correct the approximation and set what says so; ``judge`` names the correction where "auto" has to choose."""
         f = a.factorization
         certificate = certify(f)
-        self.n_negative_ = 0 if certificate.psd else _count_negative(a)
+        psd = certificate.psd or _is_rounding(a, certificate.margin)
+        self.n_negative_ = 0 if psd else _count_negative(a)
         how = self.correction
         if how == "auto":
-            how = "none" if certificate.psd else judge(a) if judge is not None else "flip"
-        if not certificate.psd and how != "none":
+            how = "none" if psd else judge(a) if judge is not None else "flip"
+        if not psd and how != "none":
             warn(
                 f"{a.kernel!r} gave an indefinite matrix: {self.n_negative_} of {f.rank} eigenvalues are negative, the "
                 f"smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; choose another "
@@ -224,6 +264,14 @@ def _count_negative(a: Approximation) -> int:
         return a.factorization.n_negative()
     except InputError:
         return 1
+
+
+def _is_rounding(a: Approximation, smallest: float) -> bool:
+    """Whether negative eigenvalues are no larger than the rounding of similarities given in single precision."""
+    held = a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
+    if getattr(held, "dtype", None) != np.float32:
+        return False
+    return -smallest <= 100.0 * float(np.finfo(np.float32).eps) * a.factorization.ends().largest
 
 
 def _even(X: Any) -> bool:

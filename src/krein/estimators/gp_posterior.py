@@ -1,0 +1,233 @@
+"""A factored covariance and noise in; evidence, dual coefficients and predictive variances out.
+
+The covariance of the targets is H = U M Uᵀ + D, with D diagonal and positive: the noise, a shift, and where wanted what
+the approximation leaves of k(x, x). With M = V diag(lambda) Vᵀ and L = V diag(sqrt(lambda)), A = I + Lᵀ Uᵀ D⁻¹ U L is
+as well conditioned as H allows and r x r, so
+
+    log det H = log det A + log det D,    H⁻¹ y = D⁻¹ (y - U L A⁻¹ Lᵀ Uᵀ D⁻¹ y),    M Uᵀ H⁻¹ y = L A⁻¹ Lᵀ Uᵀ D⁻¹ y
+
+and the posterior covariance of u(x)ᵀ f is u(x)ᵀ L A⁻¹ Lᵀ u(x): never negative. A core that falls apart does so here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.optimize import minimize
+
+from krein.arrays import Array
+from krein.eigensystem import Component, Eigensystem, eigensystem
+from krein.factorization import Factorization
+
+__all__ = ["Posterior", "Scales", "evidence_of", "posterior"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What y says about f, in the coordinates of U."""
+
+    evidence: float  # log p(y), summed over the targets
+    dual: Array  # (n, p): H⁻¹ y
+    inner: Array  # (r, p): M Uᵀ H⁻¹ y, so that the mean at x is u(x) inner
+    parts: tuple[tuple[Component, Array, Array], ...]  # (component, Lᵀ, A^(-1/2) Lᵀ), the last two (m', m)
+
+    def explained(self, u: sp.csr_matrix) -> tuple[Array, Array]:
+        """Return (u M uᵀ, u L A⁻¹ Lᵀ uᵀ) for each row of u: the variance f had, and the one it has left."""
+        before, after = np.zeros(u.shape[0]), np.zeros(u.shape[0])
+        for part, prior, left in self.parts:
+            rows, own = _rows_in(u, part)
+            if len(rows):
+                before[rows] += np.square(own @ prior.T).sum(1)
+                after[rows] += np.square(own @ left.T).sum(1)
+        return before, after
+
+    def covariance(self, u: sp.csr_matrix) -> tuple[Array, Array]:
+        """Return the two of `explained` as (n_new, n_new) matrices."""
+        before, after = (np.zeros((u.shape[0],) * 2) for _ in range(2))
+        for part, prior, left in self.parts:
+            rows, own = _rows_in(u, part)
+            for out, root in ((before, prior), (after, left)):
+                features = own @ root.T
+                out[np.ix_(rows, rows)] += features @ features.T
+        return before, after
+
+
+def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensystem | None = None) -> Posterior:
+    """Condition on y of shape (n, p) with variance ``noise``, a number or one per row, beside the shift of f.
+
+    Negative eigenvalues of the core are rounding here, and taken as zero. Costs n k for one number and r³ for the
+    eigenvalues of the core; with a number per row n k² and another r³.
+    """
+    system = eigensystem(f.core, f.ranks) if system is None else system
+    D = np.asarray(noise, dtype=np.float64) + f.shift
+    if D.ndim == 0:
+        return _even(f, float(D), y, system)
+    n, p = y.shape
+    grams = f.gram(1.0 / D)
+    scaled = y / D[:, None]
+    inside = f.project(scaled)
+    inner, parts = np.zeros((f.rank, p)), []
+    logdet, fit = float(np.log(D).sum()), float((y * scaled).sum())
+    for part in system.components:
+        L = part.vectors * np.sqrt(np.maximum(part.values, 0.0))
+        G, start = np.zeros_like(L), 0
+        for i in part.blocks.tolist():
+            span = slice(start, start + f.ranks[i])
+            G[span] = grams[i] @ L[span]
+            start = span.stop
+        A = L.T @ G
+        A[np.diag_indices_from(A)] += 1.0
+        R = cholesky(A, lower=True, overwrite_a=True, check_finite=False)
+        seen = L.T @ inside[part.places]
+        inner[part.places] = L @ cho_solve((R, True), seen)
+        logdet += 2.0 * float(np.log(np.diag(R)).sum())
+        fit -= float(np.square(solve_triangular(R, seen, lower=True)).sum())
+        parts.append((part, L.T, solve_triangular(R, L.T, lower=True, check_finite=False)))
+    dual = scaled - f.lift(inner) / D[:, None]
+    return Posterior(-0.5 * (fit + p * (logdet + n * LOG_2PI)), dual, inner, tuple(parts))
+
+
+def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
+    """The same noise for all: A is diagonal in the eigenvectors of the core."""
+    scales = Scales.of(f, y, system)
+    values = np.maximum(system.values, 0.0)
+    coordinates = scales.coordinates / (values + t)[:, None]
+    dual = f.lift(system.combine(coordinates)) + (scales.outside / t if f.rank < len(y) else 0.0)
+    inner = system.combine(values[:, None] * coordinates)
+    parts, start = [], 0
+    for part in system.components:
+        own = values[start : start + len(part.values)]
+        start += len(own)
+        kept = own > 0.0
+        prior = np.sqrt(own[kept])[:, None] * part.vectors.T[kept]
+        parts.append((part, prior, np.sqrt(t / (own[kept] + t))[:, None] * prior))
+    return Posterior(scales.evidence(1.0, t)[0], dual, inner, tuple(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """The evidence of c U M Uᵀ + t I as a function of c and t: r numbers per evaluation, once M is decomposed."""
+
+    values: Array  # (r,) eigenvalues of the core, at least 0
+    coordinates: Array  # (r, p): Vᵀ Uᵀ y
+    outside: Array  # (n, p): what of y the bases do not span
+    n: int
+
+    @classmethod
+    def of(cls, f: Factorization, y: Array, system: Eigensystem) -> Scales:
+        inside = f.project(y)
+        return cls(np.maximum(system.values, 0.0), system.coordinates(inside), y - f.lift(inside), len(y))
+
+    @cached_property
+    def _squares(self) -> tuple[Array, float]:
+        return np.square(self.coordinates).sum(1), float(np.square(self.outside).sum())
+
+    def evidence(self, c: float, t: float) -> tuple[float, Array]:
+        """Return (log p(y), its gradient in (log c, log t))."""
+        (squares, rest), p, off = self._squares, self.coordinates.shape[1], self.n - len(self.values)
+        rest = rest if off else 0.0
+        spread = c * self.values + t
+        value = -0.5 * (
+            float((squares / spread).sum())
+            + rest / t
+            + p * (float(np.log(spread).sum()) + off * math.log(t) + self.n * LOG_2PI)
+        )
+        slopes = 0.5 * (squares / spread - p) / spread
+        by_t = t * float(slopes.sum()) + 0.5 * (rest / t - p * off)
+        return value, np.array([float((c * self.values * slopes).sum()), by_t])
+
+    def best(self, noise: float, fixed: float, bounds: Array, free: tuple[bool, bool]) -> tuple[float, float]:
+        """Return the (c, noise) of most evidence; ``fixed`` is variance beside the noise, ``bounds`` are of the logs.
+
+        Whichever of the two is not ``free`` stays at 1 or at ``noise``.
+        """
+        start = np.array([0.0, math.log(max(noise, 1e-300))])
+        chosen = np.flatnonzero(free)
+
+        def objective(logs: Array) -> tuple[float, Array]:
+            full = start.copy()
+            full[chosen] = logs
+            own = math.exp(full[1]) if free[1] else noise
+            value, slopes = self.evidence(math.exp(full[0]), own + fixed)
+            slopes = slopes * np.array([1.0, own / (own + fixed)])
+            return -value / self.n, -slopes[chosen] / self.n
+
+        found = minimize(objective, start[chosen], jac=True, method="L-BFGS-B", bounds=bounds[chosen])
+        full = start.copy()
+        full[chosen] = found.x
+        return math.exp(full[0]), math.exp(full[1]) if free[1] else noise
+
+
+def evidence_of(
+    K: Array, noise: Array, y: Array, how: str | None = None
+) -> tuple[float, Callable[[], Array], tuple[Array, bool] | None]:
+    """Return (log p(y), a function that gives its derivative W by K, the Cholesky factor) of a dense covariance.
+
+    d log p / d theta = sum of W * dK / d theta, and trace of W for the noise. ``how`` is a correction of an indefinite
+    K, a function of its spectrum, whose derivative follows from divided differences (Daleckii and Krein). Without
+    one an indefinite K has evidence -inf.
+    """
+    if how is not None:
+        return _spectral_evidence(K, noise, y, how)
+    H = K.copy()
+    H[np.diag_indices_from(H)] += noise
+    try:
+        R = cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return -np.inf, lambda: np.zeros_like(K), None
+    dual = cho_solve((R, True), y, check_finite=False)
+    n, p = y.shape
+    value = -0.5 * float((y * dual).sum()) - p * (float(np.log(np.diag(R)).sum()) + 0.5 * n * LOG_2PI)
+
+    def slope() -> Array:
+        inverse = cho_solve((R, True), np.eye(n), check_finite=False)
+        return np.asarray(0.5 * (dual @ dual.T - p * inverse))
+
+    return value, slope, (R, True)
+
+
+SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "clip": (lambda v: np.maximum(v, 0.0), lambda v: (v > 0.0).astype(float)),
+    "flip": (np.abs, np.sign),
+    "square": (np.square, lambda v: 2.0 * v),
+}
+
+
+def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> tuple[float, Callable[[], Array], Any]:
+    if how == "auto":
+        found = [_spectral_evidence(K, noise, y, each) for each in ("clip", "flip")]
+        return max(found, key=lambda each: each[0])
+    values, V = np.linalg.eigh(K)
+    if how == "shift":
+        lift = max(0.0, -float(values[0]))
+        value, slope, R = evidence_of(K, noise + lift, y)
+        if lift == 0.0:
+            return value, slope, R
+        return value, lambda: (W := slope()) - np.trace(W) * np.outer(V[:, 0], V[:, 0]), R
+    function, derivative = SPECTRAL[how]
+    changed = function(values)
+    value, slope, R = evidence_of((V * changed) @ V.T, noise, y)
+
+    def through() -> Array:
+        gaps = values[:, None] - values
+        near = np.abs(gaps) <= 1e-8 * max(float(np.abs(values).max()), 1e-300)
+        rates = np.where(near, derivative(values)[:, None], changed[:, None] - changed) / np.where(near, 1.0, gaps)
+        return np.asarray(V @ (rates * (V.T @ slope() @ V)) @ V.T)
+
+    return value, through, R
+
+
+def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Array, Array]:
+    """The rows of u that meet the component, and what they hold there, dense."""
+    own = u[:, part.places] if len(part.places) < u.shape[1] else u
+    rows = np.flatnonzero(np.diff(own.indptr))
+    return rows, own[rows].toarray()
