@@ -6,10 +6,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krein import choice
+from krein import choice, forecast
 from krein.arrays import stream
-from krein.choice import Look, propose, squared_errors, stored_bytes
+from krein.choice import Look, propose, stored_bytes
 from krein.errors import InputError
+from krein.forecast import squared_errors
 from krein.kernels import RBF, TL1, Evaluator, Linear, Precomputed
 from krein.partition import partition
 
@@ -60,7 +61,7 @@ def test_the_forecast_from_a_sample_is_near_the_best_error_of_all_rows(n_blocks)
     X, kernel = points(1500, 4), RBF(gamma=2.0)
     K = kernel(X)
     labels = partition(X, n_blocks, Evaluator(kernel), 0).labels
-    forecast, _ = choice._Curves(X, Evaluator(kernel), 1, 1500, 600).errors(n_blocks, 40)
+    expected, _ = forecast.Curves(X, Evaluator(kernel), 1, 1500, 600).errors(n_blocks, 40)
     for k in (2, 5, 12):
         captured = 0.0
         rows = [K[labels == i] for i in range(n_blocks)]
@@ -69,7 +70,7 @@ def test_the_forecast_from_a_sample_is_near_the_best_error_of_all_rows(n_blocks)
             for j, V in enumerate(bases):
                 captured += (((U.T @ rows[i])[:, labels == j] @ V) ** 2).sum()
         true = math.sqrt(1.0 - captured / (K**2).sum())
-        assert forecast[k - 1] == pytest.approx(true, rel=0.2)
+        assert expected[k - 1] == pytest.approx(true, rel=0.2)
 
 
 def _range(A, k):
@@ -83,7 +84,7 @@ def _range(A, k):
 @pytest.mark.parametrize("n", [3000, 100_000])
 def test_an_identity_needs_a_rank_for_every_row(n):
     K = np.eye(400)
-    curves = choice._Curves(np.arange(400), Evaluator(Precomputed(K)), 0, 400, 400)
+    curves = forecast.Curves(np.arange(400), Evaluator(Precomputed(K)), 0, 400, 400)
     curves.n = n  # as if the sample were of n rows
     errors, _ = curves.errors(1, n)
     ranks = np.arange(1, len(errors) + 1)
@@ -241,11 +242,11 @@ def test_too_little_memory_is_an_error_that_says_how_much():
 def test_a_million_rows_stay_within_the_limits_of_the_core():
     X = np.random.default_rng(0).random((1_000_000, 2), dtype=np.float32)
     rows = stream(0, 1).choice(1_000_000, 300)
-    curves = choice._Curves(X[rows], Evaluator(RBF(gamma=300.0)), 0, 300, 300)
+    curves = forecast.Curves(X[rows], Evaluator(RBF(gamma=300.0)), 0, 300, 300)
     curves.n = 1_000_000
     request = choice._Request(1_000_000, 1e-3, math.inf, None, None, ("float32",))
     p = choice._search(request, curves)
-    assert p.n_blocks * p.rank <= choice.LARGEST_CORE
+    assert p.n_blocks * p.rank <= forecast.LARGEST_CORE
     assert all(a.n_blocks == 1 or a.n_blocks * a.rank * choice.ROWS_PER_RANK <= 1_000_000 for a in p.looks)
 
 
@@ -268,7 +269,7 @@ def test_a_proposal_prints_as_a_table():
 
 def test_directions_found_by_iteration_capture_what_the_singular_vectors_do():
     A = RBF(gamma=3.0)(points(700, 5), points(900, 5, seed=1))
-    U = choice._leading(A, 60)
+    U = forecast._leading(A, 60)
     np.testing.assert_allclose(U.T @ U, np.eye(60), atol=1e-12)
     tail = np.sqrt(np.cumsum(np.linalg.svd(A, compute_uv=False)[::-1] ** 2)[::-1])
     for k in (1, 10, 60):

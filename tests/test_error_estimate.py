@@ -104,7 +104,7 @@ def test_it_needs_few_entries_and_repeats(moderate):
     a, _ = moderate
     first, second = a.error(random_state=5), a.error(random_state=5)
     assert first == second
-    assert first.n_evaluations <= 2500 + 50_000 + 2 * 64
+    assert first.n_evaluations <= 2500 + sampling.TOGETHER * (50_000 + 2 * 64)
     assert str(first).count("[") == 1
 
 
@@ -158,7 +158,7 @@ def test_a_few_near_blocks_of_many_are_found():
 
 
 def table_of(f, kernel, X):
-    return sampling.Table([f], Evaluator(kernel), X)
+    return sampling.Table(f, Evaluator(kernel), X)
 
 
 @pytest.mark.parametrize("within", [True, False])
@@ -219,33 +219,44 @@ def test_norms_of_the_strata_and_rows_are_those_of_the_dense_matrix():
 
 
 @pytest.mark.parametrize("n", [150, 2100])
-def test_compare_looks_at_each_entry_once_for_all(n):
+def test_entries_once_looked_at_measure_others_in_the_same_blocks(n):
     X = blobs(n)
     a = krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=4, rank=6, random_state=0)
-    f = a.factorization
-    others = [f, f.with_core(0.9 * f.core, 0.0), f.with_core(f.core, 0.1)]
-    found = module.compare(others, a.kernel, X, 20_000, 3)
-    assert len({e.n_evaluations for e in found}) == 1
-    assert found[0].n_evaluations <= (n * n if n <= 2000 else n + 20_000 + 64)
+    f, evaluator = a.factorization, Evaluator(a.kernel)
+    entries = module.Entries(f, evaluator, X, 20_000, 3)
+    asked = evaluator.n_evaluations
+    assert entries.error(f) == a.error(n_samples=20_000, random_state=3)
     K = a.kernel(X)
-    for g, e in zip(others, found, strict=True):
+    for g in (f.with_core(0.9 * f.core, 0.0), f.with_core(f.core, 0.1), f.astype("int8"), f.astype("float16")):
         exact = np.linalg.norm(K - g.to_dense()) / np.linalg.norm(K)
+        e = entries.error(g)
         assert e.relative == pytest.approx(exact, rel=1e-9 if n <= 2000 else 0.1)
-    alone = module.compare([f], a.kernel, X, 20_000, 3)[0]
-    assert alone == a.error(n_samples=20_000, random_state=3)
+        assert e.n_evaluations == asked
+    assert evaluator.n_evaluations == asked  # the kernel was not asked again
 
 
-def test_compare_refuses_other_blocks_and_other_rows():
+def test_entries_are_of_their_own_blocks_and_rows():
     X = blobs(60)
     f, g = (
         krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=c, rank=3, random_state=0).factorization for c in (2, 3)
     )
-    with pytest.raises(InputError, match="same blocks and order; number 1"):
-        module.compare([f, g], krein.RBF(gamma=0.05), X, 100, 0)
-    with pytest.raises(InputError, match="at least one"):
-        module.compare([], krein.RBF(gamma=0.05), X, 100, 0)
+    evaluator = Evaluator(krein.RBF(gamma=0.05))
+    with pytest.raises(InputError, match="drawn for other blocks"):
+        module.Entries(f, evaluator, X, 100, 0).error(g)
     with pytest.raises(InputError, match="60 rows, but there are 50"):
-        module.compare([f], krein.RBF(gamma=0.05), X[:50], 100, 0)
+        module.Entries(f, evaluator, X[:50], 100, 0)
+
+
+def test_dear_similarities_are_not_evaluated_for_nothing(monkeypatch):
+    monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    X = blobs(300)
+    kernel = krein.RBF(gamma=0.05)
+    f = krein.approximate(X, kernel, n_blocks=3, rank=5, random_state=0).factorization
+    cheap, dear = (module.estimate_error(f, k, X, 4000, 0) for k in (kernel, FromCallable(lambda A, B: kernel(A, B))))
+    assert dear.relative == pytest.approx(cheap.relative, rel=1e-9)
+    own = FromCallable(kernel).diag_entries(300)  # a callable gives its diagonal in small blocks
+    assert dear.n_evaluations <= own + 4000 + 2 * 64
+    assert 300 + 3 * 4000 < cheap.n_evaluations <= 300 + sampling.TOGETHER * (4000 + 2 * 64)
 
 
 def test_objects_that_are_no_vectors_and_tiny_samples(monkeypatch):

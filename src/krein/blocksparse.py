@@ -186,6 +186,10 @@ class BlockSparse:
 
     def split(self) -> list[BlockSparse]:
         """The components, each a core of its own with the blocks in their order."""
+        return list(self.parts())
+
+    def parts(self) -> Iterator[BlockSparse]:
+        """Yield what `split` lists, one at a time."""
         place = np.zeros(len(self.ranks), dtype=np.intp)
         parts: list[tuple[list[int], dict[tuple[int, int], Array]]] = [([], {}) for _ in np.unique(self.components)]
         for i, (part, k) in enumerate(zip(self.components, self.ranks, strict=True)):
@@ -193,7 +197,7 @@ class BlockSparse:
             parts[part][0].append(k)
         for i, j, block in self.blocks():
             parts[self.components[i]][1][int(place[i]), int(place[j])] = block
-        return [BlockSparse.from_blocks(ranks, blocks) for ranks, blocks in parts]
+        yield from (BlockSparse.from_blocks(ranks, blocks) for ranks, blocks in parts)
 
     def eigenvalues(self) -> Array:
         """All eigenvalues, ascending, by dense algebra on each component, while that is affordable."""
@@ -202,7 +206,7 @@ class BlockSparse:
                 f"All eigenvalues of a block-sparse core need a dense matrix of {self.shape[0]} rows, over the limit "
                 f"of {DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
             )
-        parts = self.diagonal_blocks() if self.is_block_diagonal else [part.to_dense() for part in self.split()]
+        parts = self.diagonal_blocks() if self.is_block_diagonal else (part.to_dense() for part in self.parts())
         return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in parts] or [np.empty(0)]))
 
     @cached_property

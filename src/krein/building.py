@@ -27,6 +27,7 @@ from krein.taper import taper
 __all__ = ["Parts", "build", "build_whole", "draft", "finish", "ranks_of"]
 
 DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at least half of its blocks are dropped
+APART = 512  # and with more than this where all are: then blocks are solved one by one
 NEARLY_ALL = 0.9  # of the couplings' energy: if less is kept, it is said
 SPARE = 1.5  # ranks by strength: what a block may take beyond the mean
 TILES, TILE = 32, 16  # sampled to see whether the core is too large
@@ -232,7 +233,8 @@ def _affordable(plan: Plan, clusters: Partition, ranks: Indices) -> int:
 def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], kept: BlockSparse) -> Parts:
     """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
     filled = 2 * kept.n_kept - sum(k * k for k in kept.ranks)  # numbers that are not dropped, in both halves
-    sparse = kept.shape[0] > DENSE_CORE and 2 * filled <= kept.shape[0] ** 2
+    least = min(APART, DENSE_CORE) if kept.is_block_diagonal else DENSE_CORE
+    sparse = kept.shape[0] > least and 2 * filled <= kept.shape[0] ** 2
     factorization, turns = compressed(bases, kept, clusters.order, 0.0, plan.dtype or plan.own_dtype, dense=not sparse)
     finished = tuple(
         replace(m, transform=right_divide(m.transform, T), block=None if m.block is None else T @ m.block)

@@ -1,28 +1,24 @@
 """Objects and a request in, a proposal out: how many blocks, of which rank, stored in which type (DESIGN, section 2).
 
-One small matrix decides. For given clusters the best U_i are the leading left singular vectors of K[X_i, :], and with
-M = UᵀKU the squared error is |K|² less the squares in M: on a sample of m rows that is the whole curve over the rank,
-for any number of blocks, from the same m² similarities. A sample flatters (k directions fit m / c rows too well) and
-slanders (its diagonal weighs n / m times too much), both in proportion to 1 / m: so the curve is taken on the sample
-and on its halves, and continued to n rows along 1 / m. Ranks that are too many for the sample's blocks follow the curve
-of fewer blocks. What comes out is a forecast: whoever builds measures.
+One small matrix decides (`forecast`): the best possible error over the rank, for any number of blocks, from a sample of
+the rows. The sample starts small and grows with what it proposes, so that choosing stays a small part of building: what
+takes a few directions is seen in a hundred rows, and what takes hundreds is worth a thousand. What comes out is a
+forecast: whoever builds measures.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
-from krein.arrays import Array, Indices, stream
-from krein.errors import InputError, KreinWarning
-from krein.kernels import Evaluator, FromCallable, Precomputed, count_objects, is_vectors, take
-from krein.partition import partition
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.forecast import LARGEST_CORE, Curves
+from krein.kernels import Evaluator, FromCallable, count_objects, is_vectors
 from krein.storage import STORAGE
 
 __all__ = ["Look", "Proposal", "aligned", "propose", "stored_bytes"]
@@ -31,24 +27,18 @@ MAX_ERROR, MAX_MEMORY = 0.02, 2.0**30  # where neither is asked for
 FINE = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250, 2000)
 COARSE = FINE[::2]
 PATIENCE = 2  # coarse steps without gain before the search turns to the best one's neighbours
-SAMPLE = (1000, 2500)  # rows looked at, the square root of n tenfold between these
-GLANCE = 400  # rows looked at first: enough where few directions are
-CLOSER = 4  # numbers of blocks that are looked at again with all rows of the sample
-PER_RANK_GLANCED = 16  # rows of that sample per direction proposed
+SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
+GLANCE = 125  # rows looked at first,
+PER_DIRECTION = 5  # and for each direction proposed, but for
+FORECAST, SHARE = 500, 10.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
+GROWN = 1.5  # a larger sample is this many times larger
+CLOSER = 3  # numbers of blocks that are looked at again in it
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
-FEWEST = 16  # rows of the sample per block; more blocks than that allows follow the trend
-PER_RANK = 4  # rows of the sample per block and rank; higher ranks follow the curve of fewer blocks
-PER_RANK_ALONE = 8  # the same for a single block, whose curve continues well by itself
-ROUNDED = 1e-15  # squares below this share of all are rounding
 ROWS_PER_RANK = 4  # rows per block and rank that a proposal leaves, unless there is one block
-LARGEST_CORE = 8192  # rows of the core: its spectrum costs their cube
 BUILT = 1.15  # what is built goes by landmarks, not by K: so many times the best possible error
-ZERO = 1e-8  # errors below are rounding: squares are known to some 1e-16
 WELL_USED = 0.8  # a proposal in less than this share of the memory has no use for the rest
 NOTHING = 0.1  # an error that small beside the rounding of the stored type is not worth a rank
 GAIN = 1.02  # an error that many times the lowest is as good, if it takes fewer bytes
-STEEPEST = -0.12  # how fast more blocks may gain on fewer as the rank grows beyond what was seen, in powers of it
-ITERATE = 600  # blocks with more rows get their few leading directions by iteration: a third of the time, 0.2 % off
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
 ROUNDING = {"float64": 0.0, "float32": 1e-7, "float16": 3e-4, "int8": 3.5e-3}  # errors, added in squares
 
@@ -112,8 +102,8 @@ def propose(
 
     With ``max_memory`` alone it is the lowest error in that many bytes; with both, the best in that memory where the
     error cannot be reached in it; with neither, 0.02 within 1 GiB. What is given is kept. Bases are stored in
-    ``own_dtype``, X's own, unless ``max_memory`` calls for less. Costs m² similarities and some m³ work, m = 1000 rows
-    up to n = 10,000 and 2500 at most; 400 rows where few directions are enough.
+    ``own_dtype``, X's own, unless ``max_memory`` calls for less. Costs m² similarities and some m³ work: m = 125 rows
+    where few directions are enough, and no more than a share of what building costs beyond 500.
     """
     n = count_objects(objects)
     if max_error is None and max_memory is None:
@@ -129,11 +119,16 @@ def propose(
     size = int(np.clip(10.0 * math.sqrt(n), *SAMPLE))
     if not is_vectors(objects) or isinstance(evaluator.kernel, FromCallable):
         size = min(size, int(math.sqrt(DEAR * n)))
-    first = _search(request, _Curves(objects, evaluator, seed, n, min(size, GLANCE)))
-    if size <= GLANCE or PER_RANK_GLANCED * first.n_blocks * first.rank <= GLANCE:
-        return first
-    likely = [a.n_blocks for a in sorted(first.looks, key=request.order)[:CLOSER]]
-    return _search(request, _Curves(objects, evaluator, seed, n, size), likely)
+    m, curves, likely = min(size, GLANCE), None, []
+    while True:
+        curves = Curves(objects, evaluator, seed, n, m, curves)
+        found = _search(request, curves, likely)
+        cheap = max(FORECAST, round((SHARE * n * found.rank**2) ** (1 / 3)))
+        wanted = min(size, cheap, PER_DIRECTION * found.n_blocks * found.rank)
+        if wanted <= GROWN * m:
+            return found
+        m = wanted
+        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]]
 
 
 def stored_bytes(n: int, n_blocks: int, rank: Any, dtype: str) -> Any:
@@ -200,6 +195,11 @@ class _Request:
             return 0, self.types.index(look.dtype), look.nbytes
         return 1, look.error, look.nbytes
 
+    def is_beaten(self, n_blocks: int, best: Look) -> bool:
+        """Whether so many blocks take more bytes than ``best``, which meets the target, whatever their rank."""
+        alone = best.dtype == self.types[0] and self.meets(best)  # else another type may be wanted
+        return alone and best.nbytes <= stored_bytes(self.n, n_blocks, self.rank or 1, best.dtype)
+
     def meets(self, look: Look) -> bool:
         return self.max_error is not None and look.error <= self.max_error
 
@@ -214,13 +214,13 @@ class _Request:
         return "memory budget" if most > self.max_memory or self.max_error is None else "rank limit"
 
 
-def _search(request: _Request, curves: _Curves, likely: Sequence[int] = ()) -> Proposal:
-    """Look at a coarse grid of block numbers, then around the best of them; or at the likely ones alone."""
+def _search(request: _Request, curves: Curves, likely: Sequence[int] = ()) -> Proposal:
+    """Look at a coarse grid of block numbers, or at likely ones, then around the best of them."""
     looks: dict[int, list[Look]] = {}
 
     def look(n_blocks: int, stage: str) -> None:
         highest = request.highest_rank(n_blocks)
-        if n_blocks not in looks and highest > 0:
+        if n_blocks not in looks and highest > 0 and not (looks and request.is_beaten(n_blocks, leader())):
             best, seen = curves.errors(n_blocks, highest)
             looks[n_blocks] = request.looks(n_blocks, best, stage if seen else "trend")
 
@@ -231,167 +231,30 @@ def _search(request: _Request, curves: _Curves, likely: Sequence[int] = ()) -> P
             return first
         return min((a for a in every if a.error <= GAIN * first.error), key=lambda a: a.nbytes)
 
+    waited = 0
     if request.n_blocks is not None or likely:
         for c in sorted(likely) or [request.n_blocks or 1]:
             look(c, "refined")
     else:
-        waited = 0
         for c in COARSE:
             before = leader() if looks else None
             look(c, "coarse")
             waited = 0 if before is None or leader().n_blocks == c else waited + 1
             if waited >= PATIENCE or not looks.get(c):
                 break
-        while True:
-            at = FINE.index(leader().n_blocks)
-            near = [c for c in FINE[max(0, at - 1) : at + 2] if c not in looks and request.highest_rank(c) > 0]
-            if not near:
-                break
-            for c in near:
-                look(c, "refined")
+    while request.n_blocks is None:
+        at = FINE.index(leader().n_blocks)
+        near = [c for c in FINE[max(0, at - 1) : at + 2] if c not in looks and request.highest_rank(c) > 0]
+        before = len(looks)
+        for c in near:
+            look(c, "refined")
+        if len(looks) == before:
+            break
     chosen = leader()
     table = tuple(chosen if c == chosen.n_blocks else min(a, key=request.order) for c, a in looks.items() if a)
     return Proposal(
         chosen.n_blocks, chosen.rank, chosen.dtype, chosen.nbytes, chosen.error, request.reason(chosen), table
     )
-
-
-class _Curves:
-    """The best possible error over the rank for any number of blocks, forecast from a sample of the rows."""
-
-    def __init__(self, objects: Any, evaluator: Evaluator, seed: int, n: int, size: int) -> None:
-        vectors = is_vectors(objects)
-        rng = stream(seed, 9, 0)
-        self.n, self.m, self.seed = n, min(n, size), seed
-        rows = np.sort(rng.choice(n, self.m, replace=False))
-        sample = take(objects, rows)
-        self.K = evaluator.symmetric(sample).astype(np.float64)
-        self.K /= float(np.max(np.abs(self.K))) or 1.0  # squares of 1e-200 vanish
-        mixed = rng.permutation(self.m)
-        self.halves = np.sort(mixed[: self.m // 2]), np.sort(mixed[self.m // 2 :])
-        # Places come from the matrix that is already there: no similarity is evaluated twice.
-        self.sample = sample if vectors else np.arange(self.m)
-        self.evaluator = evaluator if vectors else Evaluator(Precomputed(self.K))
-        self.known: dict[int, Array] = {}  # logarithms of errors, by the number of blocks
-
-    def errors(self, n_blocks: int, highest: int) -> tuple[Array, bool]:
-        """The errors at rank 1 .. ``highest``, and whether so many blocks were seen or follow the trend."""
-        most = max(1, self.m // FEWEST)
-        if n_blocks <= most:
-            curve, seen = self._logs(n_blocks), True
-        else:
-            few, many = self._logs(max(1, most // 3)), self._logs(most)
-            steepness = np.minimum(0.0, many - few) / math.log(most / max(1, most // 3)) if most > 1 else 0.0
-            curve, seen = many + steepness * math.log(n_blocks / most), False
-        errors = np.exp(np.pad(curve[:highest], (0, max(0, highest - len(curve))), mode="edge"))
-        return np.where(errors <= 2.0 * ZERO, 0.0, errors), seen
-
-    def _logs(self, n_blocks: int) -> Array:
-        """Logarithms of the error at every rank from 1 to n: measured, then continued."""
-        if n_blocks not in self.known:
-            labels = self._labels(n_blocks)
-            ranks = max(1, self.m // ((PER_RANK if n_blocks > 1 else PER_RANK_ALONE) * n_blocks))
-            seen = 0.5 * np.log(np.maximum(self._measured(labels, ranks), ZERO**2))
-            self.known[n_blocks] = self._continued(n_blocks, seen)
-        return self.known[n_blocks]
-
-    def _labels(self, n_blocks: int) -> Indices:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", KreinWarning)  # the sample's duplicates: the builder says it of all rows
-            return partition(self.sample, n_blocks, self.evaluator, self.seed).labels
-
-    def _measured(self, labels: Indices, ranks: int) -> Array:
-        """Squared errors for n rows at rank 1 .. ``ranks``.
-
-        On the diagonal and off it they are means over rows and over pairs, so that the diagonal weighs what it does
-        among n rows. What the sample flatters by goes with 1 / m: its halves do it twice as much, so the gap is added.
-        """
-        whole = self._among_n(squared_errors(self.K, labels, ranks))
-        halves = [self._among_n(squared_errors(self.K[np.ix_(h, h)], labels[h], ranks)) for h in self.halves]
-        gap = whole - 0.5 * (halves[0] + halves[1])
-        extended = whole + np.maximum(gap, 0.0) * (1.0 - self.m / self.n)
-        return np.asarray(np.minimum.accumulate(np.clip(extended, 0.0, 1.0)))
-
-    def _among_n(self, found: Errors) -> Array:
-        weight = 1.0 / self.n
-        total = found.K_apart + weight * found.K_diagonal
-        return (found.apart + weight * found.diagonal) / (total or 1.0)
-
-    def _continued(self, n_blocks: int, seen: Array) -> Array:
-        last, floor = len(seen), math.log(ZERO)
-        top = max(last, min(self.n, LARGEST_CORE))
-        ranks = np.arange(last + 1, top + 1)
-        half = max(1, last // 2)
-        if seen[-1] <= floor + math.log(2.0):
-            rest = np.full(len(ranks), floor)
-        elif n_blocks == 1:  # a power law, and nothing left at rank n
-            power = min(0.0, seen[-1] - seen[half - 1]) / math.log(last / half) if last > half else 0.0
-            left = np.log(np.maximum(1.0 - ranks / self.n, ZERO**2) / (1.0 - last / self.n)) if last < self.n else 0.0
-            rest = seen[-1] + power * np.log(ranks / last) + 0.5 * left
-        else:
-            fewer = self._logs(max([c for c in self.known if c < n_blocks], default=1))
-            ahead = seen - fewer[:last]
-            power = (ahead[-1] - ahead[half - 1]) / math.log(last / half) if last >= 8 else 0.0
-            rest = fewer[last:top] + ahead[-1] + np.clip(power, STEEPEST, 0.0) * np.log(ranks / last)
-        return np.maximum(np.minimum.accumulate(np.concatenate([seen, rest])), floor)
-
-
-@dataclass(frozen=True, eq=False)
-class Errors:
-    """Mean squares of K - U M Uᵀ at rank 1, 2, ..., and of K: of pairs of different rows, and on the diagonal."""
-
-    apart: Array
-    diagonal: Array
-    K_apart: float
-    K_diagonal: float
-
-
-def squared_errors(K: Array, labels: Indices, ranks: int) -> Errors:
-    """The errors at rank 1 .. ``ranks`` per block, U_i the leading left singular vectors of K[X_i, :], M = UᵀKU.
-
-    K is symmetric, of any signature. One eigendecomposition per block serves all ranks: the captured squares at rank k
-    are the sums of M_ij[:k, :k]² over all pairs of blocks.
-    """
-    m = len(K)
-    blocks = [np.flatnonzero(labels == i) for i in np.unique(labels)]
-    order = np.concatenate(blocks)
-    K = K[np.ix_(order, order)] if len(blocks) > 1 else K
-    ends = np.cumsum([len(b) for b in blocks])
-    parts = [slice(end - len(b), end) for end, b in zip(ends, blocks, strict=True)]
-    bases = [_leading(K[p], ranks) for p in parts]
-    squares, left = np.zeros((ranks, ranks)), np.zeros(ranks)
-    for p, U in zip(parts, bases, strict=True):
-        rows = U.T @ K[p]
-        for q, V in zip(parts, bases, strict=True):
-            if q.start < p.start:  # M is symmetric, and only sums over both of its halves count
-                squares[: U.shape[1], : V.shape[1]] += 2.0 * (rows[:, q] @ V) ** 2
-        M = rows[:, p] @ U
-        squares[: len(M), : len(M)] += M**2
-        # u_xᵀ M[:k, :k] u_x for all k at once: what the k-th row and column add
-        added = U * (2.0 * (U @ np.triu(M, 1)) + U * np.diag(M))
-        off = ((K.diagonal()[p][:, None] - np.cumsum(added, 1)) ** 2).sum(0)
-        left += np.pad(off, (0, ranks - len(off)), mode="edge")
-    total, diagonal = float(np.sum(K * K)), float(np.sum(K.diagonal() ** 2))
-    every = np.maximum(total - np.diag(np.cumsum(np.cumsum(squares, 0), 1)), 0.0)
-    every[every < ROUNDED * total] = 0.0
-    pairs = max(1, m * (m - 1))
-    return Errors(
-        np.maximum(every - left, 0.0) / pairs, np.minimum(left, every) / m, (total - diagonal) / pairs, diagonal / m
-    )
-
-
-def _leading(A: Array, ranks: int) -> Array:
-    """The leading left singular vectors of A, (len(A), at most ``ranks``)."""
-    if len(A) <= ITERATE or len(A) < 4 * ranks:
-        if len(A) < 64 or 2 * ranks > len(A):
-            return np.linalg.eigh(A @ A.T)[1][:, ::-1][:, :ranks]
-        wanted = (len(A) - ranks, len(A) - 1)
-        return np.asarray(scipy.linalg.eigh(A @ A.T, subset_by_index=wanted, check_finite=False)[1][:, ::-1])
-    Q = np.linalg.qr(A @ stream(0).standard_normal((A.shape[1], ranks + ranks // 2 + 8)))[0]
-    for _ in range(2):
-        Q = np.linalg.qr(A @ (A.T @ Q))[0]
-    B = Q.T @ A
-    return np.asarray(Q @ np.linalg.eigh(B @ B.T)[1][:, ::-1][:, :ranks])
 
 
 def _si(nbytes: int) -> str:

@@ -6,6 +6,7 @@ function of it has the same components: f(M) is as sparse as M. One decompositio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,11 +87,18 @@ class Eigensystem:
     def diagonal_core(self, factors: Array) -> BlockSparse:
         """The diagonal blocks of V diag(factors) Vᵀ alone: what `Factorization.diagonal` looks at."""
         blocks: dict[tuple[int, int], Array] = {}
-        for part, own in self._by_component(factors):
-            for i, span in zip(part.blocks.tolist(), self._spans(part), strict=True):
-                rows = part.vectors[span]
-                blocks[i, i] = _symmetric((rows * own) @ rows.T)
+        for i, own, rows in self.by_block():
+            blocks[i, i] = _symmetric((rows * factors[own]) @ rows.T)
         return BlockSparse.from_blocks(self.ranks, blocks)
+
+    def by_block(self) -> Iterator[tuple[int, slice, Array]]:
+        """Yield (block, the eigenvalues of its component, its rows of their vectors (k_i, m))."""
+        start = 0
+        for part in self.components:
+            own = slice(start, start + len(part.values))
+            for i, span in zip(part.blocks.tolist(), self._spans(part), strict=True):
+                yield i, own, part.vectors[span]
+            start = own.stop
 
     def _by_component(self, factors: Array) -> list[tuple[Component, Array]]:
         stops = np.cumsum([len(part.values) for part in self.components])
@@ -116,7 +124,7 @@ def eigensystem(core: Array | BlockSparse, ranks: tuple[int, ...]) -> Eigensyste
     names = core.components
     order = np.argsort(names, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(names[order])) + 1)
-    for blocks, part in zip(groups, core.split(), strict=True):
+    for blocks, part in zip(groups, core.parts(), strict=True):
         places = np.concatenate([np.arange(core.starts[i], core.starts[i + 1]) for i in blocks.tolist()])
         values, vectors = np.linalg.eigh(part.to_dense())
         found.append(Component(blocks, places, values, vectors))

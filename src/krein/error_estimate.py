@@ -8,7 +8,6 @@ because kernels evaluate blocks; tiles are independent, so their spread gives th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +15,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from krein.arrays import Array, seed_from, stream
-from krein.error_sampling import LEAST, TILE, Stratum, Table, draw, normed
+from krein.error_sampling import LEAST, TILE, Sample, Stratum, Table, draw, normed
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects
 
-__all__ = ["ErrorEstimate", "compare", "estimate_error"]
+__all__ = ["Entries", "ErrorEstimate", "estimate_error"]
 
 EXACT_ROWS = 2000
 PILOT = 0.2  # share of the tiles drawn before anything is known
@@ -47,55 +46,80 @@ class ErrorEstimate:
 
 def estimate_error(f: Factorization, kernel: Kernel, objects: Any, n_samples: int, random_state: Any) -> ErrorEstimate:
     """Return |K - f| / |K| with its interval; exact (low = high) up to 2000 objects."""
-    return compare([f], kernel, objects, n_samples, random_state)[0]
+    return Entries(f, Evaluator(kernel), objects, n_samples, random_state).error(f)
 
 
-def compare(
-    factorizations: Sequence[Factorization], kernel: Kernel, objects: Any, n_samples: int, random_state: Any
-) -> list[ErrorEstimate]:
-    """Return the error of each of several factorizations of the same objects in the same blocks, on the same entries.
+class Entries:
+    """Entries of K that were looked at, and how likely each was: enough for the error of what is in the same blocks.
 
-    Each kernel entry is evaluated once for all of them, and what chance there is in the entries is shared: the
-    differences are known better than the errors. ``n_evaluations`` is that of the whole comparison.
+    They are drawn with one factorization in mind. Another with the same rows in the same blocks, of other ranks or
+    stored otherwise, is measured on them too: without bias, and without asking the kernel again.
     """
-    if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
-        raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
-    _check_same_blocks(factorizations, count_objects(objects))
-    evaluator = Evaluator(kernel)
-    if count_objects(objects) <= EXACT_ROWS:
-        return _exact(factorizations, evaluator, objects)
-    table = Table(factorizations, evaluator, objects)
-    rng = stream(seed_from(random_state), 0)
-    n_tiles = -(-int(n_samples) // TILE**2)
+
+    def __init__(self, f: Factorization, evaluator: Evaluator, objects: Any, n_samples: int, random_state: Any) -> None:
+        if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
+        n, before = count_objects(objects), evaluator.n_evaluations
+        if f.shape[0] != n:
+            raise InputError(
+                f"The factorization has {f.shape[0]} rows, but there are {n} objects; pass those it is of."
+            )
+        self.order, self.spans = f.order, [rows for rows, _ in f.spans]
+        self.K: Array | None = None
+        if n <= EXACT_ROWS:
+            self.K = evaluator.block(objects, objects).astype(np.float64)
+        else:
+            self.table = Table(f, evaluator, objects)
+            self.samples = _samples(self.table, f, -(-int(n_samples) // TILE**2), stream(seed_from(random_state), 0))
+        self.n_evaluations = evaluator.n_evaluations - before
+
+    def error(self, f: Factorization) -> ErrorEstimate:
+        """The error of a factorization in the same blocks and order, on these entries."""
+        if [rows for rows, _ in f.spans] != self.spans or not np.array_equal(f.order, self.order):
+            raise InputError(
+                f"These entries were drawn for other blocks ({len(self.spans)} of {len(self.order)} rows) than the "
+                f"factorization's ({f.n_blocks} of {f.shape[0]} rows). Estimate it on its own."
+            )
+        if self.K is not None:
+            return _exact(f, self.K, self.n_evaluations)
+        return _estimate(self.table, f, self.samples, self.n_evaluations)
+
+
+def _samples(
+    table: Table, f: Factorization, n_tiles: int, rng: np.random.Generator
+) -> list[tuple[str, list[tuple[float, Sample]]]]:
+    """For each stratum the weight and the tiles of a first part, drawn in every way, and of a second that learnt."""
     strata = [s for s in (Stratum(table, within=True), Stratum(table, within=False)) if s.ways]
     first = [draw(table, s, max(FEWEST, round(PILOT * n_tiles / len(strata))), s.even, rng) for s in strata]
-    plans, spreads = [], []
-    for s, sample in zip(strata, first, strict=True):
-        plans.append(s.plan(sample, table))
-        spreads.append(np.sqrt([sample.values[:, g, 0].var() for g in range(len(factorizations))]))
-    left = max(0, n_tiles - sum(len(sample.values) for sample in first))
-    shares = _allocation(np.array(spreads))
+    added = [sample.squares(f, table.scale)[0] for sample in first]
+    plans = [s.plan(sample, gaps) for s, sample, gaps in zip(strata, first, added, strict=True)]
+    spreads = np.array([gaps.sum((1, 2)).std() for gaps in added])
+    shares = LEAST / len(strata) + (1.0 - LEAST) * normed(spreads)  # Neyman's, with a floor
+    left = max(0, n_tiles - sum(len(sample.rows) for sample in first))
     later = [
         draw(table, s, max(FEWEST, round(float(share) * left)), plan, rng)
         for s, share, plan in zip(strata, shares, plans, strict=True)
     ]
-    parts = [(s.name, [(PILOT_WEIGHT, a.values), (1.0 - PILOT_WEIGHT, b.values)])
-             for s, a, b in zip(strata, first, later, strict=True)]  # fmt: skip
-    return [_estimate(table, g, parts, evaluator.n_evaluations) for g in range(len(factorizations))]
+    return [
+        (s.name, [(PILOT_WEIGHT, a), (1.0 - PILOT_WEIGHT, b)]) for s, a, b in zip(strata, first, later, strict=True)
+    ]
 
 
-def _estimate(table: Table, g: int, parts: list[Any], n_evaluations: int) -> ErrorEstimate:
+def _estimate(
+    table: Table, f: Factorization, parts: list[tuple[str, list[tuple[float, Sample]]]], n_evaluations: int
+) -> ErrorEstimate:
     """The ratio of two estimates, and its interval from the spread of the tiles."""
-    lost, total = {"diagonal": table.lost[g], "within": 0.0, "between": 0.0}, table.total
+    known = table.known(f)
+    lost, total = {"diagonal": known.lost, "within": 0.0, "between": 0.0}, table.total
     groups = []  # (weight, |K - F|² and K² of each tile)
     for name, samples in parts:
-        known = table.norms[g][name]
-        slope = _slope(np.concatenate([values[:, g] for _, values in samples]))
-        for weight, values in samples:
-            lost[name] += weight * float(values[:, g, 0].mean())
-            square = values[:, g, 1] - slope * (values[:, g, 2] - known)
+        tiles = [(weight, sample.squares(f, table.scale).sum((2, 3))) for weight, sample in samples]  # (3, tiles)
+        slope = _slope(np.concatenate([values for _, values in tiles], axis=1))
+        for weight, (gap, square, held) in tiles:
+            lost[name] += weight * float(gap.mean())
+            square = square - slope * (held - known.norms[name])
             total += weight * float(square.mean())
-            groups.append((weight, values[:, g, 0], square))
+            groups.append((weight, gap, square))
     squared = sum(lost.values())
     total = max(total, table.total, np.finfo(float).tiny)
     ratio = squared / total
@@ -106,8 +130,9 @@ def _estimate(table: Table, g: int, parts: list[Any], n_evaluations: int) -> Err
 
 def _slope(values: Array) -> float:
     """How much of F's sampling error to take off K's: F's norm is known, and F resembles K."""
-    spread = float(values[:, 2].var())
-    together = float(((values[:, 1] - values[:, 1].mean()) * (values[:, 2] - values[:, 2].mean())).mean())
+    _, square, held = values
+    spread = float(held.var())
+    together = float(((square - square.mean()) * (held - held.mean())).mean())
     return min(max(together / spread, 0.0), 1.0) if spread > 0.0 else 1.0
 
 
@@ -131,45 +156,17 @@ def _interval(ratio: float, groups: list[tuple[float, Array]]) -> tuple[float, f
     return ratio * math.exp(-spread), ratio * math.exp(spread)
 
 
-def _allocation(spreads: Array) -> Array:
-    """Shares of the strata, (strata,), by their spread (strata, factorizations): Neyman's, with a floor."""
-    best = sum((normed(column) for column in spreads.T), np.zeros(len(spreads)))
-    return LEAST / len(spreads) + (1.0 - LEAST) * normed(best)
-
-
-def _check_same_blocks(factorizations: Sequence[Factorization], n: int) -> None:
-    if len(factorizations) == 0:
-        raise InputError("compare needs at least one factorization; got none.")
-    first = factorizations[0]
-    if first.shape[0] != n:
-        raise InputError(
-            f"The factorization has {first.shape[0]} rows, but there are {n} objects; pass those it is of."
-        )
-    for number, f in enumerate(factorizations):
-        same = f.n_blocks == first.n_blocks and all(a == b for (a, _), (b, _) in zip(f.spans, first.spans, strict=True))
-        if not (same and np.array_equal(f.order, first.order)):
-            raise InputError(
-                f"compare needs factorizations in the same blocks and order; number {number} ({f.n_blocks} blocks, "
-                f"{f.shape[0]} rows) differs from the first ({first.n_blocks} blocks, {first.shape[0]} rows). Estimate "
-                "it on its own."
-            )
-
-
-def _exact(factorizations: Sequence[Factorization], evaluator: Evaluator, objects: Any) -> list[ErrorEstimate]:
-    """All of K, once."""
-    K = evaluator.block(objects, objects).astype(np.float64)
+def _exact(f: Factorization, K: Array, n_evaluations: int) -> ErrorEstimate:
+    """From all of K."""
     scale = float(np.abs(K).max()) or 1.0
     labels = np.empty(len(K), dtype=np.intp)
-    for i, (rows, _) in enumerate(factorizations[0].spans):
-        labels[factorizations[0].order[rows]] = i
-    same = np.equal.outer(labels, labels)
+    for i, (rows, _) in enumerate(f.spans):
+        labels[f.order[rows]] = i
     norm = float(((K / scale) ** 2).sum())
-    found = []
-    for f in factorizations:
-        gap = ((K - f.to_dense()) / scale) ** 2
-        diagonal, inside, everything = float(np.trace(gap)), float(gap[same].sum()), float(gap.sum())
-        relative = math.sqrt(everything / norm) if norm else 0.0
-        parts = (diagonal, inside - diagonal, everything - inside)
-        shares = [part / everything if everything else 0.0 for part in parts]
-        found.append(ErrorEstimate(relative, relative, relative, evaluator.n_evaluations, *shares))
-    return found
+    gap = ((K - f.to_dense()) / scale) ** 2
+    everything, diagonal = float(gap.sum()), float(np.trace(gap))
+    inside = float(gap[np.equal.outer(labels, labels)].sum())
+    relative = math.sqrt(everything / norm) if norm else 0.0
+    parts = (diagonal, inside - diagonal, everything - inside)
+    shares = [part / everything if everything else 0.0 for part in parts]
+    return ErrorEstimate(relative, relative, relative, n_evaluations, *shares)

@@ -1,15 +1,15 @@
 """Which entries of K to look at: tiles drawn within and between blocks, each with the probability it had.
 
-In: factorizations in the same blocks, a kernel and its objects. Out: unbiased values of |K - F|², K² and F² of every
-tile. A few rows may hold most of the error, or of K: so rows are drawn not only evenly but also by what is known of all
-of them at O(n), their self-similarity, their norm in F and their error on the diagonal (|E_xy|² <= E_xx E_yy where E is
-psd). With many blocks a few pairs of near ones may hold it: those are drawn too. Every entry counts by the inverse of
-its probability under all ways to draw, which keeps the squares unbiased whatever was chosen.
+In: a factorization, a kernel and its objects. Out: tiles of K, and unbiased values of |K - F|², K² and F² of each, for
+that factorization and others in the same blocks. A few rows may hold most of the error, or of K: so rows are drawn not
+only evenly but also by what is known of all of them at O(n), their self-similarity, their norm in F and their error on
+the diagonal (|E_xy|² <= E_xx E_yy where E is psd). With many blocks a few pairs of near ones may hold it: those are
+drawn too. Every entry counts by the inverse of its probability under all ways to draw, which keeps the squares unbiased
+whatever was chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from krein.arrays import Array, Indices
+from krein.arrays import Array, Indices, grouped
 from krein.blocksparse import BlockSparse, row_grams
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, is_vectors, take
+from krein.kernels import Evaluator, FromCallable, is_vectors, take
 
-__all__ = ["Sample", "Stratum", "Table", "draw", "normed"]
+__all__ = ["Known", "Sample", "Stratum", "Table", "draw", "normed"]
 
 TILE = 4  # small: entries of a tile share rows and tell less than as many entries apart
 LEAST = 0.3  # share of the later tiles that is spread evenly over the ways to draw, and over the strata
-CHUNK = 4096  # entries approximated at a time
+TOGETHER = 4  # tiles per call of a kernel that is cheap: fewer calls, though only a quarter of their entries is used
+TILES, CHUNK = 128, 4096  # tiles, and entries that share a block, approximated at a time
 FEW_BLOCKS = 100  # up to this many, a sample meets each pair of blocks often enough for one product to serve many
 NEARLY_ALL = 0.75
 NEIGHBOURS = 64
@@ -36,38 +37,46 @@ NEAR = (-1, -1)  # stands for the way that is no pair of laws
 class Table:
     """What is known of all rows at O(n), in the inner order; numbers in units of ``scale``, so no square overflows."""
 
-    def __init__(self, factorizations: Sequence[Factorization], evaluator: Evaluator, objects: Any) -> None:
-        self.factorizations, self.evaluator, self.objects = tuple(factorizations), evaluator, objects
-        f = factorizations[0]
-        self.order = f.order
+    def __init__(self, f: Factorization, evaluator: Evaluator, objects: Any) -> None:
+        self.evaluator, self.objects, self.order = evaluator, objects, f.order
         self.stops = np.array([rows.stop for rows, _ in f.spans])
         self.starts = np.array([rows.start for rows, _ in f.spans])
         exact = evaluator.diag(objects).astype(np.float64)[f.order]
-        approximated = [g.diagonal()[f.order] for g in factorizations]
-        self.scale = max(float(np.abs(values).max()) for values in (exact, *approximated)) or 1.0
-        exact /= self.scale
-        n, self.norms = len(exact), []  # of each factorization: the squared norms of its off-diagonal strata
-        self.total = float((exact**2).sum())
-        self.lost = []
-        sizes, gaps = np.abs(exact) / (np.abs(exact).sum() or 1.0), np.zeros(n)
-        for g, values in zip(factorizations, approximated, strict=True):
-            values = values / self.scale
-            bare = values - g.shift / self.scale  # off the diagonal the shift is no error
-            self.lost.append(float(((exact - values) ** 2).sum()))
-            gaps += normed(np.abs(exact - bare))
-            inner, rows = _squared_norms(g, self.scale)
-            self.norms.append({"within": inner[0] - float((bare**2).sum()), "between": inner[1]})
-            sizes += normed(rows[f.order])
+        self.scale = max(float(np.abs(values).max()) for values in (exact, f.diagonal())) or 1.0
+        self.exact = exact / self.scale
+        self.total = float((self.exact**2).sum())
         # how rows are drawn: evenly, by their size, by their error on the diagonal, by their rank in either
-        self.laws = np.stack([np.full(n, 1.0 / n), normed(sizes), normed(gaps), _by_rank(sizes) + _by_rank(gaps)])
+        n, known = len(exact), self.known(f)
+        sizes = np.abs(self.exact) / (np.abs(self.exact).sum() or 1.0) + normed(known.rows)
+        gaps = normed(known.gaps)
+        self.laws = np.stack([np.full(n, 1.0 / n), normed(sizes), gaps, _by_rank(sizes) + _by_rank(gaps)])
         self.laws[3] /= 2.0  # (4, n)
         self.cumulated = np.concatenate([np.zeros((4, 1)), self.laws.cumsum(1)], axis=1)  # (4, n + 1)
+        self.cheap = len(self.stops) <= FEW_BLOCKS or isinstance(f.core, BlockSparse)  # to ask for entries anywhere
 
         self.sizes = self.stops - self.starts
         self.near = Near(self)
 
     def blocks_of(self, places: Indices) -> Indices:
         return np.searchsorted(self.stops, places, side="right")
+
+    def known(self, f: Factorization) -> Known:
+        """What is known without sampling of a factorization in these blocks."""
+        values = f.diagonal()[self.order] / self.scale
+        bare = values - f.shift / self.scale  # off the diagonal the shift is no error
+        inner, rows = _squared_norms(f, self.scale)
+        norms = {"within": inner[0] - float((bare**2).sum()), "between": inner[1]}
+        return Known(float(((self.exact - values) ** 2).sum()), norms, np.abs(self.exact - bare), rows[self.order])
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Of a factorization F, over the table's scale: what took no sample."""
+
+    lost: float  # the squared error on the diagonal
+    norms: dict[str, float]  # F's squared norms within and between blocks, the diagonal left out
+    gaps: Array  # (n,) |K - F| on the diagonal, without F's shift
+    rows: Array  # (n,) the squared norms of F's rows, but for a factor
 
 
 class Near:
@@ -118,13 +127,22 @@ class Near:
         return np.where(self.keys[at] == keys, self.weights[at], 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
-    """Tiles and what they say."""
+    """Tiles of one stratum: where they are, how much each entry stands for, and K there."""
 
-    values: Array  # (tiles, factorizations, 3): unbiased for the sums of |K - F|², K², F² over the stratum
+    rows: Indices  # (tiles, TILE) positions in the inner order,
+    cols: Indices
+    mine: Indices  # and the blocks of those
+    yours: Indices
+    weights: Array  # (tiles, TILE, TILE): 0 for what is no entry of the stratum
     density: Array  # (ways, tiles, TILE, TILE) of each way to draw
-    gaps: Array  # (tiles, factorizations, TILE, TILE): what each entry adds
+    exact: Array  # (tiles, TILE, TILE), over the table's scale
+
+    def squares(self, f: Factorization, scale: float) -> Array:
+        """(3, tiles, TILE, TILE): what each entry adds to unbiased sums of |K - F|², K² and F² over the stratum."""
+        found = _entries(f, self.rows, self.mine, self.cols, self.yours) / scale
+        return self.weights * np.stack([(self.exact - found) ** 2, self.exact**2, found**2])
 
 
 class Stratum:
@@ -140,7 +158,6 @@ class Stratum:
         self.within, self.name = within, "within" if within else "between"
         self.cumulated = table.cumulated
         self.mass = self.cumulated[:, table.stops] - self.cumulated[:, table.starts]  # (4, c)
-        cheap = self.mass.shape[1] <= FEW_BLOCKS or all(isinstance(f.core, BlockSparse) for f in table.factorizations)
         self.ways: list[tuple[int, int]] = []
         self.choice: list[Array | None] = []  # of the rows' block; None: from anywhere
         self.z: list[float] = []
@@ -153,7 +170,7 @@ class Stratum:
                 continue
             z = float(weights.sum())
             if z > 0.0:
-                free = not within and cheap and z >= NEARLY_ALL
+                free = not within and table.cheap and z >= NEARLY_ALL
                 self.ways.append((a, b))
                 self.choice.append(None if free else weights / z)
                 self.z.append(1.0 if free else z)
@@ -208,15 +225,13 @@ class Stratum:
             found.append(both / (2.0 * z))
         return np.stack(found)
 
-    def plan(self, sample: Sample, table: Table) -> Array:
+    def plan(self, sample: Sample, gaps: Array) -> Array:
         """How often to use each way: nearest in relative entropy to what the first sample says is best.
 
-        The best density is proportional to what an entry adds; each step raises the likelihood of that.
+        The best density is proportional to what an entry adds to the error, but for its weight; ``gaps`` are what the
+        sample's entries add. Each step raises the likelihood of that.
         """
-        mixed = np.tensordot(self.even, sample.density, 1)
-        wanted = np.zeros_like(mixed)
-        for g in range(len(table.factorizations)):
-            wanted += normed(sample.gaps[:, g] / mixed)
+        wanted = normed(gaps)
         plan = self.even
         for _ in range(10):
             shares = plan[:, None, None, None] * sample.density
@@ -225,25 +240,32 @@ class Stratum:
 
 
 def draw(table: Table, stratum: Stratum, n_tiles: int, plan: Array, rng: np.random.Generator) -> Sample:
-    """Draw tiles of the stratum by ``plan``, the share of each way, and evaluate them."""
+    """Draw tiles of the stratum by ``plan``, the share of each way, and evaluate the kernel there."""
     rows, cols = stratum.places(n_tiles, plan, table, rng)
     mine, yours = table.blocks_of(rows), table.blocks_of(cols)
     same = (rows if stratum.within else mine)[:, :, None] == (cols if stratum.within else yours)[:, None, :]
     counts = np.where(same, 0.0, 1.0)  # the diagonal is known; between blocks, nothing within one
     density = stratum.densities(rows, cols, table)
     weights = counts / np.tensordot(plan, density, 1) / TILE**2
-    exact = np.empty((n_tiles, TILE, TILE))
-    for t, (here, there) in enumerate(zip(table.order[rows], table.order[cols], strict=True)):
-        exact[t] = table.evaluator.block(take(table.objects, here), take(table.objects, there))
-    exact /= table.scale
-    gaps = np.empty((n_tiles, len(table.factorizations), TILE, TILE))
-    values = np.empty((n_tiles, len(table.factorizations), 3))
-    for g, f in enumerate(table.factorizations):
-        approximated = _entries(f, rows, mine, cols, yours) / table.scale
-        gaps[:, g] = counts * (exact - approximated) ** 2
-        for q, squares in enumerate((gaps[:, g], exact**2, approximated**2)):
-            values[:, g, q] = (weights * squares).sum((1, 2))
-    return Sample(values, density, gaps)
+    return Sample(rows, cols, mine, yours, weights, density, _tiles(table, rows, cols) / table.scale)
+
+
+def _tiles(table: Table, rows: Indices, cols: Indices) -> Array:
+    """K's entries, (tiles, TILE, TILE).
+
+    Of vectors a few tiles are evaluated at a time and what lies between them is thrown away: a call costs more than the
+    entries do. Where a similarity may be expensive, none is evaluated for nothing.
+    """
+    dear = not is_vectors(table.objects) or isinstance(table.evaluator.kernel, FromCallable)
+    together = 1 if dear else TOGETHER
+    exact = np.empty((*rows.shape, cols.shape[1]))
+    for start in range(0, len(rows), together):
+        some = slice(start, start + together)
+        here, there = (take(table.objects, table.order[places[some]].ravel()) for places in (rows, cols))
+        count = len(rows[some])
+        block = table.evaluator.block(here, there).reshape(count, rows.shape[1], count, cols.shape[1])
+        exact[some] = block[np.arange(count), :, np.arange(count)]
+    return exact
 
 
 def normed(weights: Array) -> Array:
@@ -275,26 +297,50 @@ def _squared_norms(f: Factorization, scale: float) -> tuple[tuple[float, float],
 
 
 def _entries(f: Factorization, rows: Indices, mine: Indices, cols: Indices, yours: Indices) -> Array:
-    """Entries of U M Uᵀ in tiles, (tiles, TILE, TILE); one product for all that share a block of the core."""
+    """Entries of U M Uᵀ in tiles, (tiles, TILE, TILE)."""
+    if isinstance(f.core, BlockSparse):
+        return _kept_entries(f, f.core, rows, mine, cols, yours)
+    out = np.empty((*rows.shape, cols.shape[1]))
+    width = max(f.ranks)
+    firsts = np.array([columns.start for _, columns in f.spans])
+    for start in range(0, len(rows), TILES):
+        some = slice(start, start + TILES)
+        shape = rows[some].shape
+        left = np.zeros((rows[some].size, width))  # u_x, filled up with zeros
+        for i, here in grouped(mine[some].ravel()):
+            left[here, : f.ranks[i]] = _basis(f, i, rows[some].ravel()[here])
+        right = np.zeros((cols[some].size, f.rank + width))  # M u_y
+        for j, here in grouped(yours[some].ravel()):
+            right[here, : f.rank] = _basis(f, j, cols[some].ravel()[here]) @ f.core[f.spans[j][1]]
+        u, v = left.reshape(*shape, -1), right.reshape(*cols[some].shape, -1)
+        if f.n_blocks == 1:
+            out[some] = u @ v[..., :width].swapaxes(1, 2)
+            continue
+        part = firsts[mine[some]][:, :, None] + np.arange(width)  # (tiles, TILE, width): x's block of M u_y
+        tile, y = np.arange(shape[0])[:, None, None, None], np.arange(v.shape[1])[:, None]
+        out[some] = np.einsum("txk,txyk->txy", u, v[tile, y, part[:, :, None, :]])
+    return out
+
+
+def _kept_entries(
+    f: Factorization, core: BlockSparse, rows: Indices, mine: Indices, cols: Indices, yours: Indices
+) -> Array:
+    """The same where blocks of the core are left out; one product for all entries that share a block."""
     shape = (*rows.shape, cols.shape[1])
     x = np.broadcast_to(rows[:, :, None], shape).ravel()
     y = np.broadcast_to(cols[:, None, :], shape).ravel()
     keys = (mine[:, :, None].astype(np.int64) * f.n_blocks + yours[:, None, :]).ravel()
     out = np.zeros(len(keys))
-    met = np.arange(len(keys))
-    if isinstance(f.core, BlockSparse):
-        kept = [g.left.astype(np.int64) * f.n_blocks + g.right for g in f.core.groups]
-        kept += [g.right.astype(np.int64) * f.n_blocks + g.left for g in f.core.groups]
-        met = np.flatnonzero(np.isin(keys, np.concatenate([np.empty(0, dtype=np.int64), *kept])))
+    kept = [g.left.astype(np.int64) * f.n_blocks + g.right for g in core.groups]
+    kept += [g.right.astype(np.int64) * f.n_blocks + g.left for g in core.groups]
+    met = np.flatnonzero(np.isin(keys, np.concatenate([np.empty(0, dtype=np.int64), *kept])))
     sequence = met[np.argsort(keys[met], kind="stable")]
     for whole in np.split(sequence, np.flatnonzero(np.diff(keys[sequence])) + 1):
         for start in range(0, len(whole), CHUNK):
             group = whole[start : start + CHUNK]
             i, j = divmod(int(keys[group[0]]), f.n_blocks)
-            core, (_, left), (_, right) = f.core, f.spans[i], f.spans[j]
-            block = core.block(i, j) if isinstance(core, BlockSparse) else core[left, right]
             once, back = np.unique(y[group], return_inverse=True)  # a tile's rows share its columns
-            turned = _basis(f, j, once) @ block.T
+            turned = _basis(f, j, once) @ core.block(i, j).T
             out[group] = np.einsum("ij,ij->i", _basis(f, i, x[group]), turned[back])
     return out.reshape(shape)
 

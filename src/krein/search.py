@@ -18,10 +18,11 @@ import numpy as np
 
 from krein.arrays import Array, Indices, stream
 from krein.building import Parts, draft, finish, ranks_of
-from krein.choice import LARGEST_CORE, MAX_ERROR, MAX_MEMORY, SIZES, Look, aligned, propose, stored_bytes
-from krein.error_estimate import ErrorEstimate, estimate_error
+from krein.choice import MAX_ERROR, MAX_MEMORY, SIZES, Look, aligned, propose, stored_bytes
+from krein.error_estimate import Entries, ErrorEstimate
 from krein.errors import warn
 from krein.factorization import Factorization
+from krein.forecast import LARGEST_CORE
 from krein.kernels import Evaluator
 from krein.partition import partition
 from krein.plan import Plan
@@ -29,8 +30,9 @@ from krein.shared import Draft
 
 __all__ = ["Search", "search"]
 
-SAMPLES = (8_000, 40_000)  # entries looked at to measure an error, the more where its interval is wider than
-VAGUE = 1.04  # this
+SAMPLES = (2_000, 8_000, 32_000)  # entries looked at to measure an error, the more where what they leave open costs
+VAGUE = 1.12  # times the bytes, or another build
+DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
 SAFE = 0.95  # of the target: what trimming may use up
 GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
 AS_GOOD = 1.01  # times the best error, where the target is out of reach
@@ -84,28 +86,34 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
     tried = list(proposal.looks)
     before = math.inf
+    rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
     for turn in range(ROUNDS):
         wanted = ranks_of(plan, clusters, evaluator)
         found = draft(plan, clusters, wanted, evaluator)
+        found.energies  # noqa: B018  (finishing needs them too, so they are building's)
         with clock.choosing():
-            whole = Factorization(tuple(found.bases), found.core, clusters.order)
-            measured = _measured(plan, whole, turn)
-            rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
-            carried = _Carried(found, clusters.sizes, proposal.dtype, measured, rough)
-            ranks = np.minimum(wanted, found.core.ranks) if fixed else carried.chosen(target, room)
-        error = float(carried.errors(ranks)[0])
-        tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, carried.nbytes(ranks), error, "built"))
-        larger = _grown(plan, carried, target, room)
+            core = found.core.to_dense() if found.core.shape[0] <= DENSE else found.core
+            whole = Factorization(tuple(found.bases), core, clusters.order)
+            carried = _Carried(found, clusters.sizes, proposal.dtype, rough, wanted if fixed else None)
+            for size in SAMPLES:
+                entries = Entries(whole, evaluator, plan.objects, size, stream(plan.seed, 7, turn, size))
+                measured = entries.error(whole)
+                if not carried.vague(measured, target, room):
+                    break
+            kept = int(np.minimum(wanted, found.core.ranks).sum()) if fixed else carried.chosen(measured, target, room)
+            ranks, error = carried.ranks(kept), float(carried.errors(measured.relative)[kept])
+        tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, int(carried.nbytes[kept]), error, "built"))
+        larger = _grown(plan, carried, measured, target, room)
         stuck = measured.relative > GAIN * before
         if fixed or larger is None or stuck or turn == ROUNDS - 1:
             break
         before = measured.relative
         plan = replace(plan, rank=larger)
-    del whole, carried  # they refer to what finishing gives up
+    del whole, core, carried  # they refer to what finishing gives up
     parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room)
     f = parts.factorization
     with clock.choosing():
-        final = _measured(plan, f, ROUNDS)
+        final = entries.error(f)  # as it is stored, on the entries that are known
     tried.append(_look(f.n_blocks, np.asarray(f.ranks), f.dtype, f.nbytes, final.relative, "kept"))
     reason = "target met"
     if target is None:
@@ -143,18 +151,10 @@ def _look(n_blocks: int, ranks: Indices, dtype: str, nbytes: int, error: float, 
     return Look(n_blocks, round(float(ranks.mean())), dtype, int(nbytes), error, stage)
 
 
-def _measured(plan: Plan, f: Factorization, turn: int) -> ErrorEstimate:
-    """The error, on more entries where a few leave it vague: what is not known has to be paid for in rank."""
-    found = estimate_error(f, plan.kernel, plan.objects, SAMPLES[0], stream(plan.seed, 7, turn))
-    if found.high <= VAGUE * found.relative:
-        return found
-    return estimate_error(f, plan.kernel, plan.objects, SAMPLES[1], stream(plan.seed, 8, turn))
-
-
-def _grown(plan: Plan, carried: _Carried, target: float | None, room: float) -> int | None:
+def _grown(plan: Plan, carried: _Carried, measured: ErrorEstimate, target: float | None, room: float) -> int | None:
     """A rank that may reach the target where all directions of this one do not; None if none is needed or possible."""
-    everything = np.array([len(e) for e in carried.energies])
-    error, before = (float(carried.errors(r)[1]) for r in (everything, -(-everything // 2)))
+    errors = carried.errors(measured.high)
+    error, before = float(errors[-1]), float(errors[len(errors) // 2])
     if target is None or error <= SAFE * target:
         return None
     assert plan.n_blocks is not None
@@ -173,56 +173,76 @@ def _most(n: int, n_blocks: int, dtype: str, room: float) -> int:
 
 
 class _Carried:
-    """What the strongest directions of each block carry together, and the bytes they take."""
+    """What the directions of a draft carry together, taken in the order of what each carries per byte."""
 
-    def __init__(self, found: Draft, sizes: Indices, dtype: str, measured: ErrorEstimate, rough: float) -> None:
-        self.sizes, self.dtype, self.measured, self.energies = sizes, dtype, measured, found.energies
-        self.rough = rough  # what storage is expected to add
-        self.squares = {(i, j): square for i, j, square in found.squares()}
-        everything = sum((1.0 if i == j else 2.0) * float(s.sum()) for (i, j), s in self.squares.items())
-        self.norm = everything / max(1.0 - measured.relative**2, 0.1)  # |K|²: what F has, and what it lacks
+    def __init__(self, found: Draft, sizes: Indices, dtype: str, rough: float, first: Indices | None = None) -> None:
+        self.dtype, self.rough = dtype, rough  # rough: what storage is expected to add
+        counts = np.array([len(e) for e in found.energies])
+        self.owner = np.repeat(np.arange(len(counts)), counts)
+        number = np.concatenate([np.arange(k) for k in counts])  # of each direction in its block, the strongest first
+        cost = sizes * SIZES[dtype] + 16.0 * len(number)
+        worth = -np.concatenate(found.energies) / cost[self.owner]
+        later = np.zeros(len(number)) if first is None else number >= first[self.owner]  # given ranks come first
+        self.order = np.lexsort((worth, later))
+        self.least = np.minimum(1, counts)
+        kept = np.arange(len(number) + 1)
+        owner, number = self.owner[self.order], number[self.order]
+        maps = 0 if dtype == "float64" else 8 * _sums(2 * number + 1)
+        self.nbytes = SIZES[dtype] * _sums(sizes[owner]) + 8 * kept**2 + 8 * int(sizes.sum()) + maps  # (r + 1,)
+        self.lost, self.held = self._squares(found, counts)
 
-    def _lost(self, ranks: Indices) -> float:
-        """The squares that are given up: their own sum, as a difference would be rounding where they are few."""
-        return sum(
-            (1.0 if i == j else 2.0) * float(s[ranks[i] :].sum() + s[: ranks[i], ranks[j] :].sum())
-            for (i, j), s in self.squares.items()
-        )
+    def _squares(self, found: Draft, counts: Indices) -> tuple[Array, float]:
+        """The squares given up where the first 0, 1, .. directions are kept, (r + 1,), and all of them.
 
-    def errors(self, ranks: Indices) -> Array:
-        """The error at these ranks, were M the best core for its bases: as measured, and at its upper end."""
-        lost = self._lost(ranks) / (self.norm or 1.0) + self.rough**2
-        return np.sqrt(np.array([self.measured.relative, self.measured.high]) ** 2 + lost)
+        Sums of what is given up, as a difference would be rounding where it is little.
+        """
+        place = np.empty(len(self.order), dtype=np.intp)
+        place[self.order] = np.arange(len(self.order))
+        places = np.split(place, np.cumsum(counts)[:-1])  # of each block's directions: ascending
+        added = np.zeros(len(self.order))  # what each brings, together with those before it
+        for i, j, square in found.squares():
+            for a, b, s in ((i, j, square), (j, i, square.T)) if i != j else ((i, j, square),):
+                before = np.searchsorted(places[b], places[a])  # how many of b's come before each of a's
+                along = np.concatenate([np.zeros((len(s), 1)), s.cumsum(1)], axis=1)
+                added[places[a]] += 2.0 * along[np.arange(len(s)), before] + (np.diagonal(s) if a == b else 0.0)
+        return np.append(added[::-1].cumsum()[::-1], 0.0), float(added.sum())
 
-    def nbytes(self, ranks: Indices) -> int:
-        maps = 0 if self.dtype == "float64" else 8 * int((ranks**2).sum())
-        rows = int(self.sizes @ ranks) * SIZES[self.dtype]
-        return rows + 8 * int(ranks.sum()) ** 2 + 8 * int(self.sizes.sum()) + maps
+    def ranks(self, kept: int) -> Indices:
+        """The rank of each block where so many directions are kept: one at least, if it has any."""
+        counts = np.bincount(self.owner[self.order[:kept]], minlength=len(self.least))
+        return np.asarray(np.maximum(counts, self.least))
 
-    def chosen(self, target: float | None, room: float) -> Indices:
-        """Ranks that meet the target in the fewest bytes, or carry most in ``room``."""
-        owner = np.repeat(np.arange(len(self.energies)), [len(e) for e in self.energies])
-        cost = self.sizes * SIZES[self.dtype] + 16.0 * len(owner)
-        order = np.argsort(-np.concatenate(self.energies) / cost[owner], kind="stable")
+    def errors(self, whole: float) -> Array:
+        """The error where the first 0, 1, .. directions are kept, (r + 1,), were M the best core for its bases.
 
-        def ranks(kept: int) -> Indices:
-            return np.bincount(owner[order[:kept]], minlength=len(self.energies))
+        ``whole`` is that of all of them. |K|² is what F has, and what it lacks.
+        """
+        norm = self.held / max(1.0 - whole**2, 0.1)
+        return np.asarray(np.sqrt(whole**2 + self.lost / (norm or 1.0) + self.rough**2))
 
-        def first(fails: int, holds: int, test: str) -> int:
-            """The smallest number of directions for which the test holds; it is known to hold for ``holds``."""
-            while holds - fails > 1:
-                middle = (fails + holds) // 2
-                enough = self.errors(ranks(middle))[1] <= goal
-                if enough if test == "error" else self.nbytes(ranks(middle)) > room:
-                    holds = middle
-                else:
-                    fails = middle
-            return holds
+    def chosen(self, measured: ErrorEstimate, target: float | None, room: float, sure: bool = True) -> int:
+        """How many directions meet the target in the fewest bytes, or carry most in ``room``.
 
-        kept, goal = len(order), 0.0
-        if self.nbytes(ranks(kept)) > room:
-            kept = first(0, kept, "bytes") - 1
-        if target is not None:  # or, where that is out of reach, an error as good as the best
-            goal = max(SAFE * target, AS_GOOD * float(self.errors(ranks(kept))[1]))
-            kept = first(0, kept, "error")
-        return np.maximum(ranks(kept), np.minimum(1, [len(e) for e in self.energies]))
+        ``sure``: by the upper end of the interval.
+        """
+        fits = max(1, int(np.searchsorted(self.nbytes, room, side="right")) - 1)
+        if target is None:
+            return fits
+        errors = self.errors(measured.high if sure else measured.relative)[: fits + 1]
+        goal = max(SAFE * target, AS_GOOD * float(errors[-1]))  # out of reach: an error as good as the best
+        return max(1, int(np.argmax(errors <= goal)))
+
+    def vague(self, measured: ErrorEstimate, target: float | None, room: float) -> bool:
+        """Whether the interval is so wide that it costs bytes, or a build."""
+        if target is None:
+            return False
+        sure, likely = (self.errors(e)[-1] <= SAFE * target for e in (measured.high, measured.relative))
+        if likely and not sure:
+            return True
+        ends = [int(self.nbytes[self.chosen(measured, target, room, by)]) for by in (True, False)]
+        return bool(likely and ends[0] > VAGUE * ends[1])
+
+
+def _sums(values: Indices) -> Indices:
+    """0, the first, the first two, ... together."""
+    return np.concatenate([[0], np.cumsum(values)])

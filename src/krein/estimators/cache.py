@@ -48,8 +48,9 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
     if object_bytes(held) > LIMIT // 4:  # the folds of a cross-validation have to fit together
         return None
     try:
+        hash(kernel)
         return (joblib.hash(held), type(kernel) if isinstance(kernel, Precomputed) else kernel)
-    except Exception:  # objects that cannot be pickled have no content to compare
+    except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
 
 

@@ -9,6 +9,7 @@ not, LIBSVM is asked for more.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -26,7 +27,9 @@ __all__ = ["Task", "central_intercept", "libsvm", "polish", "solve_dense", "viol
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
 LAST = 1e-8
-ROUNDS = 20  # changes of the active set in one polish
+CAP = 100_000  # LIBSVM's iterations at least allowed; its matrix is float32, so there are tolerances it never reaches
+DELTAS = (1e-7, 1e-9, 1e-11, 1e-13)  # proximal weights, relative to the mean of the diagonal
+ROUNDS = 10  # changes of the active set in one proximal step
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,41 +72,58 @@ def solve_dense(
     max_iter: int = -1,
     psd: bool = True,
     start: Dual | None = None,
+    other: Callable[[], Dual] | None = None,
+    rough: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Dual:
-    """Solve the task on its matrix K (m, m).
+    """Solve the task on its matrix K (m, m); ``other`` is asked where neither LIBSVM nor the polish gets there.
 
-    With an indefinite K it is LIBSVM's stationary point, and the gap is that of a psd matrix only where it is 0.
-    ``options`` go to LIBSVM: cache_size, shrinking.
+    ``rough``: LIBSVM's usual tolerance will do where the polish fails.
+
+    With an indefinite K it is LIBSVM's stationary point, and the gap says little. ``options`` go to LIBSVM: cache_size,
+    shrinking.
     """
     problem = task.problem(K)
-    steps = 0
-    if start is not None and psd and len(start.coefficients) == len(task.rows):
-        b, mu, rounds = polish(K, task, np.clip(start.coefficients, task.low, task.high))
-        steps = rounds
-        if _is_clean(K, task, b, mu):
-            return _dual(problem, b, mu, steps, tol)
-    last = min(LAST, max(0.01 * tol, 1e-12)) if tol <= 100 * LAST else 0.01 * tol
+    steps, finished = 0, True
     best: Dual | None = None
-    for asked in (*(t for t in ROUGH if psd and t > last), last):
+
+    def polished(b: Array) -> Dual | None:
+        nonlocal steps
+        b, mu, rounds = polish(K, task, b)
+        steps += rounds
+        return _dual(problem, b, mu, steps, tol, "libsvm") if _is_clean(K, task, b, mu) else None
+
+    if start is not None and psd:
+        done = polished(np.clip(start.coefficients, task.low, task.high))
+        if done is not None:
+            return done
+    last = min(LAST, max(0.01 * tol, 1e-12))
+    stages = (*(t for t in ROUGH if t >= 0.01 * tol), *((last,) if other is None else ()))
+    for asked in (ROUGH[:1] if rough else stages) if psd else (last,):
         b, mu, used, finished = libsvm(K, task, asked, max_iter, options or {})
         steps += used
-        found = _dual(problem, b, mu, steps, tol)
-        best = found if best is None or found.gap <= best.gap else replace(best, n_iter=steps)
-        if not finished:
-            break
-        if psd:
-            b, mu, rounds = polish(K, task, b)
-            steps += rounds
-            if _is_clean(K, task, b, mu):
-                return _dual(problem, b, mu, steps, tol)
+        done = _dual(problem, b, mu, steps, tol, "libsvm")
+        best = done if best is None or done.gap <= best.gap else best
+        if not psd or (not finished and max_iter > 0):
+            return replace(best, n_iter=steps, converged=finished if not psd else best.converged)
+        done = polished(b)
+        if done is not None:
+            return done
+    if other is not None:
+        found = other()
+        steps += found.n_iter
+        done = polished(found.coefficients)
+        if done is not None:
+            return done
+        found = _dual(problem, found.coefficients, found.intercept, steps, tol, found.method)
+        best = found if best is None or found.gap <= best.gap else best
     assert best is not None
-    return best if psd else replace(best, converged=finished)
+    return replace(best, n_iter=steps)
 
 
-def _dual(problem: Problem, b: Array, mu: float, steps: int, tol: float) -> Dual:
+def _dual(problem: Problem, b: Array, mu: float, steps: int, tol: float, method: str) -> Dual:
     point = problem.point(b, mu, cast(Any, problem.f) @ b)
-    return Dual(b, mu, point.objective, point.gap, max(1, steps), point.gap <= tol, "libsvm")
+    return Dual(b, mu, point.objective, point.gap, max(1, steps), point.gap <= tol, method)
 
 
 # -- LIBSVM --------------------------------------------------------------------------------------------------------
@@ -113,7 +133,8 @@ def libsvm(
     K: Any, task: Task, tol: float, max_iter: int, options: dict[str, Any], kernel: dict[str, Any] | None = None
 ) -> tuple[Array, float, int, bool]:
     """Return (b, intercept, iterations, whether it came to an end) of LIBSVM; K is the rows themselves for a kernel."""
-    given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": max_iter, **options}
+    limit = max_iter if max_iter > 0 else max(CAP, 100 * len(task.rows))
+    given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": limit, **options}
     reach = task.high - task.low
     # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first
     size = task.size if task.kind == "tube" and task.size > 0.0 else 1.0
@@ -129,10 +150,13 @@ def libsvm(
             machine.fit(K, task.linear / size, sample_weight=task.high / size)
             b[machine.support_] = _dense(machine.dual_coef_) * size
         else:
-            machine = OneClassSVM(nu=task.total / float(reach.sum()), **given).fit(K, sample_weight=reach)
+            size = (float(np.mean(np.diagonal(K))) or 1.0) if kernel is None else 1.0
+            nu = min(1.0, task.total / float(reach.sum()))
+            machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach)
             b[machine.support_] = _dense(machine.dual_coef_)
     intercept = float(machine.intercept_[0]) * size
-    b = np.clip(b, task.low, task.high)
+    near = 1e-10 * reach  # bounds that went through a division
+    b = np.where(b <= task.low + near, task.low, np.where(b >= task.high - near, task.high, b))
     return b, intercept, int(np.sum(machine.n_iter_)), machine.fit_status_ == 0
 
 
@@ -140,80 +164,85 @@ def _dense(coefficients: Any) -> Array:
     return np.asarray(coefficients.toarray() if hasattr(coefficients, "toarray") else coefficients).ravel()
 
 
-# -- exact on the right active set -------------------------------------------------------------------------------------
+# -- exact on the right active set -----------------------------------------------------------------------------------
 
 
 def polish(K: Array, task: Task, b: Array) -> tuple[Array, float, int]:
-    """Solve for the free rows, put those that leave the box at its ends, let go those that want to; repeat.
+    """Return (b, intercept, rounds), exact where the rows that lie at their bounds are nearly known.
 
-    Returns (b, intercept, rounds); what comes back may be worse than what went in, so it is to be judged.
+    Proximal steps, min of the dual + delta/2 |b - last|², each solved on its active set: the free rows' linear system,
+    then those that leave the box go to its ends and those at an end that would rather leave it become free, all at
+    once. A matrix of low rank does no harm, since K + delta I has none, and as delta falls nothing of it remains. What
+    comes back may be worse than what went in, so it is to be judged.
     """
     low, high = task.low, task.high
-    width = np.maximum(high - low, 1e-300)
-    margin = 1e-12 * width
-    b = b.copy()
-    free = (b > low + margin) & (b < high - margin)
-    side = np.sign(b) if task.epsilon else np.zeros(len(b))
-    if task.epsilon:
-        free &= b != 0.0
-    mu = 0.0
-    for round_ in range(1, ROUNDS + 1):
-        b, mu = _solved(K, task, b, free, side)
-        below, above = b < low - margin, b > high + margin
-        crossed = (b * side < 0.0) if task.epsilon else np.zeros(len(b), dtype=bool)
-        out = free & (below | above | crossed)
-        if out.any():
-            b = np.where(below, low, np.where(above, high, np.where(crossed, 0.0, b)))
-            free &= ~out
-            continue
-        slope = K @ b - task.linear + mu
-        loose, side = _loosened(task, b, free, slope, side)
-        if not loose.any():
-            return np.clip(b, low, high), mu, round_
-        free = free | loose
-    return np.clip(b, low, high), mu, ROUNDS
+    free = (b > low) & (b < high) & ((b != 0.0) if task.epsilon else True)
+    side = np.sign(b)
+    size = float(np.mean(np.diagonal(K))) if len(b) else 0.0
+    mu, rounds = 0.0, 0
+    for delta in DELTAS:
+        centre, settled = b, False
+        for _ in range(ROUNDS):
+            rounds += 1
+            step = _stationary(K, task, b, free, side, centre, delta * size)
+            if step is None:
+                return b, mu, rounds
+            moved, mu, product = step
+            out = free & ((moved < low) | (moved > high) | (bool(task.epsilon) & (moved * side < 0.0)))
+            ends = np.clip(moved, low, high)
+            moved = np.where(out & (bool(task.epsilon) & (ends * side <= 0.0)), 0.0, ends) if out.any() else moved
+            slope = product - task.linear + mu + delta * size * (moved - centre)
+            loose, sides = _loosened(task, moved, slope)
+            loose &= ~free
+            settled = not (out.any() or loose.any())
+            b, side = moved, np.where(loose, sides, side)
+            free = (free & ~out) | loose
+            if settled:
+                break
+        if not settled:
+            break
+        if float(violation(task, b, K @ b - task.linear + mu).max(initial=0.0)) <= 0.01 * CLEAN * task.size:
+            break
+    return b, mu, rounds
 
 
-def _solved(K: Array, task: Task, b: Array, free: Any, side: Array) -> tuple[Array, float]:
-    """The b that is stationary in the free rows, the nearest to the one given where there are several."""
-    product = K @ b
+def _stationary(
+    K: Array, task: Task, b: Array, free: Any, side: Array, centre: Array, delta: float
+) -> tuple[Array, float, Array] | None:
+    """(b, intercept, K b) with b stationary in the free rows, the others held; None where K + delta I is not psd."""
     where = np.flatnonzero(free)
-    short = task.total - float(b.sum())
+    product = K @ b
     if len(where) == 0:
-        return b, central_intercept(task, b, product)
-    mu = float(np.mean((task.linear - task.epsilon * side - product)[where]))
+        return b, central_intercept(task, b, product), product
     inner = K[np.ix_(where, where)]
-    small = 1e-13 * max(float(np.trace(inner)), 1e-300)
+    inner[np.diag_indices_from(inner)] += delta
     try:
-        factor = scipy.linalg.cho_factor(inner + small * np.eye(len(where)), lower=True)
+        factor = scipy.linalg.cho_factor(inner, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:
-        return b, mu
-    ones = scipy.linalg.cho_solve(factor, np.ones(len(where)))
-    b = b.copy()
-    for _ in range(4):  # each is a step of the proximal point method, so a singular matrix does no harm
-        residual = (task.linear - task.epsilon * side - product)[where] - mu
-        step = scipy.linalg.cho_solve(factor, residual)
-        change = float(step.sum() - short) / float(ones.sum())
+        return None
+    ones = scipy.linalg.cho_solve(factor, np.ones(len(where)), check_finite=False)
+    b, mu = b.copy(), 0.0
+    wanted = task.linear - task.epsilon * side + delta * centre
+    for _ in range(2):  # the second is for rounding
+        residual = (wanted - product - delta * b)[where] - mu
+        step = scipy.linalg.cho_solve(factor, residual, check_finite=False)
+        change = float(step.sum() - (task.total - float(b.sum()))) / float(ones.sum())
         step -= change * ones
         b[where] += step
         mu += change
-        product = product + K[:, where] @ step
-        short = task.total - float(b.sum())
-    return b, mu
+        whole = np.zeros(len(b))  # so that K is not copied
+        whole[where] = step
+        product = product + K @ whole
+    return b, mu, product
 
 
-def _loosened(task: Task, b: Array, free: Any, slope: Array, side: Array) -> tuple[Any, Array]:
-    """Which rows at an end would rather leave it, and on which side of zero they will be (epsilon > 0)."""
-    slack = CLEAN * (task.size or float(np.abs(slope).max(initial=0.0)) or 1.0)
-    eps, wide = task.epsilon, task.high > task.low
-    if not eps:
-        up = ~free & (b <= task.low) & (slope < -slack) & wide
-        down = ~free & (b >= task.high) & (slope > slack) & wide
-        return up | down, side
-    up = ~free & (b < task.high) & (slope + np.where(b >= 0.0, eps, -eps) < -slack)
-    down = ~free & (b > task.low) & (slope - np.where(b <= 0.0, eps, -eps) > slack)
-    side = np.where(free, side, np.where(b == 0.0, np.where(up, 1.0, -1.0), np.sign(b)))
-    return up | down, side
+def _loosened(task: Task, b: Array, slope: Array) -> tuple[Any, Array]:
+    """Which rows would rather move than stay, and on which side of zero they will be."""
+    slack = 0.1 * CLEAN * (task.size or float(np.abs(slope).max(initial=0.0)) or 1.0)
+    eps = task.epsilon
+    up = (b < task.high) & (slope + np.where(b >= 0.0, eps, -eps) < -slack)
+    down = (b > task.low) & (slope - np.where(b <= 0.0, eps, -eps) > slack)
+    return up | down, np.where(b == 0.0, np.where(up, 1.0, -1.0), np.sign(b))
 
 
 def central_intercept(task: Task, b: Array, product: Array) -> float:
@@ -243,6 +272,6 @@ def violation(task: Task, b: Array, slope: Array) -> Array:
 
 def _is_clean(K: Array, task: Task, b: Array, mu: float) -> bool:
     product = K @ b
-    size = task.size or float(np.abs(product).max(initial=0.0)) or 1.0
+    size = task.size or float(np.mean(np.diagonal(K)) * task.high.max()) or 1.0
     balanced = abs(float(b.sum()) - task.total) <= 1e-12 * float(np.abs(b).sum() + np.abs(task.total) + 1e-300)
     return balanced and float(violation(task, b, product - task.linear + mu).max(initial=0.0)) <= CLEAN * size

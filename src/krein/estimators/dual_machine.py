@@ -6,33 +6,35 @@ factored solvers where they are many, and all of them together become one `Expan
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
-from krein.blocksparse import BlockSparse
 from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, KreinWarning, one_of, warn
+from krein.estimators.corrections import judge_for
 from krein.estimators.dense_dual import Task, solve_dense
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.refine import refine_exactly
+from krein.estimators.selection import codes
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, Linear, count_objects, take
+from krein.kernels import Evaluator, Kernel, Linear, take
 from krein.kernels.kernel import is_number
 from krein.solvers import Dual, solve_dual
 
 __all__ = ["DualMachine", "NotConverged"]
 
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
+LOW_RANK = 5  # rows per rank from which on the factored solver is the faster one anyway
 HUGE = 1e10  # stands for C = inf: no hard margin needs more
 
 
@@ -65,24 +67,38 @@ class DualMachine(KernelMachine):
         if self.refine is not None:
             one_of("refine", self.refine, ("exact",))
 
-    def _positive(self, objects: Any, sample_weight: Any) -> tuple[Array, Indices]:
-        """(weights, rows that have one above 0), in scikit-learn's words where there are none."""
-        n = count_objects(objects)
-        if sample_weight is not None and np.ndim(sample_weight) == 1:
-            given = np.asarray(sample_weight, dtype=np.float64)
-            if len(given) == n and np.isfinite(given).all():
-                if (given <= 0.0).all():
-                    raise InputError("Invalid input - all samples have zero or negative weights.")
-                sample_weight = np.maximum(given, 0.0)  # LIBSVM leaves rows of negative weight out
-        weights = check_weights(sample_weight, n)
-        return weights, np.flatnonzero(weights > 0.0)
+    def _weights(self, sample_weight: Any) -> Array | None:
+        """One weight >= 0 per row, or None for all alike; in scikit-learn's words where no row has one."""
+        if sample_weight is None:
+            return None
+        weights = np.asarray(sample_weight, dtype=np.float64)
+        if weights.ndim != 1:
+            raise InputError(f"sample_weight must be one number per row, 1-D; got shape {weights.shape}.")
+        if (weights <= 0.0).all():
+            raise InputError("Invalid input - all samples have zero or negative weights.")
+        return check_weights(np.maximum(weights, 0.0), len(weights))  # LIBSVM leaves rows of negative weight out
 
-    def _approximated(self, objects: Any, kernel: Kernel, kept: Indices) -> tuple[Approximation, Indices]:
-        """The corrected approximation, and the rows of it that ``kept`` are; rows without weight are not in it."""
-        self._rows = np.arange(count_objects(objects))
+    def _approximated(
+        self, objects: Any, kernel: Kernel, weights: Array, targets: Array | None = None, limits: Array | None = None
+    ) -> tuple[Approximation, Indices]:
+        """The corrected approximation, and the rows of it with a weight; the others are not in it, if it is a new one.
+
+        ``_rows`` says which of the caller's rows it has. Targets, and how far each dual may go, decide what is left
+        open: blocks, rank, gamma and the correction.
+        """
+        kept = np.flatnonzero(weights > 0.0)
+        self._rows = np.arange(len(weights))
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
-        a = self._settle(self._factor(objects, kernel))
+        chooser, judge = None, None
+        if targets is not None and limits is not None:
+            classes = is_classifier(self)
+            y, own = targets[self._rows], limits[self._rows]
+            chooser = self._chooser(codes(y) if classes else y)
+            judge = judge_for(
+                y, "classification" if classes else "regression", strength=own, epsilon=getattr(self, "epsilon", 0.0)
+            )
+        a = self._settle(self._factor(objects, kernel, chooser), judge)
         if self.refine is not None and self.n_negative_:
             raise IndefiniteError(
                 f"refine='exact' needs a psd kernel, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. "
@@ -130,22 +146,28 @@ class DualMachine(KernelMachine):
     def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
         psd = not (self.correction_ == "none" and self.n_negative_)
-        if len(task.rows) <= DENSE_ROWS:
-            K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
-            dual = solve_dense(
-                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, start=start, options=options
-            )  # fmt: skip
-        elif not psd:
+        m = len(task.rows)
+        if not psd and m > DENSE_ROWS:
             raise IndefiniteError(
-                f"{type(self).__name__} on {len(task.rows)} rows needs a psd matrix, but {a.kernel!r} gave "
-                f"{self.n_negative_} negative eigenvalues and correction='none' was asked for; above {DENSE_ROWS} rows "
-                "no stationary point is looked for. Pass correction='flip', 'clip', 'shift' or 'krein'."
+                f"{type(self).__name__} on {m} rows needs a psd matrix, but {a.kernel!r} gave {self.n_negative_} "
+                f"negative eigenvalues and correction='none' was asked for; above {DENSE_ROWS} rows no stationary "
+                "point is looked for. Pass correction='flip', 'clip', 'shift' or 'krein'."
             )
-        else:
-            dual = solve_dual(
+
+        def factored() -> Dual:
+            return solve_dual(
                 f, task.linear, task.low, task.high, total=task.total, epsilon=task.epsilon, rows=task.rows,
                 tol=self.tol, max_iter=100 if self.max_iter < 1 else int(self.max_iter), start=start,
                 verbose=self.verbose,
+            )  # fmt: skip
+
+        if m > DENSE_ROWS or (psd and whole is None and LOW_RANK * f.rank < m):
+            dual = factored()
+        else:
+            K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
+            dual = solve_dense(
+                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, start=start, other=factored,
+                options=options,
             )  # fmt: skip
         if self.refine is None or whole is not None:
             return dual
@@ -190,7 +212,8 @@ class DualMachine(KernelMachine):
 
     def _values(self, X: Any) -> Array:
         """(n_new, p) decision functions without intercepts, of objects that are checked here."""
-        return self._expansion(self._new(X), self.verbose)
+        objects = self._new(X)
+        return self._expansion(objects, self.verbose)
 
     # -- what scikit-learn's machines have ---------------------------------------------------------------------------
 

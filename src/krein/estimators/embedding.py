@@ -36,7 +36,7 @@ INSIDE = 1e-12  # up to this distance the constant vector lies in the span of U
 
 @dataclass(frozen=True, eq=False)
 class Centred:
-    """H (U M Uᵀ) H of a factorization, seen in an orthonormal basis of HU: the core G^(1/2) M G^(1/2), G = I - ggᵀ/n."""
+    """H (U M Uᵀ) H of a factorization, in an orthonormal basis of HU: the core G^(1/2) M G^(1/2), G = I - ggᵀ/n."""
 
     factorization: Factorization
 
@@ -85,7 +85,7 @@ class Centred:
         by = self.outside - 1.0
         image = core @ self.direction
         cross = np.outer(self.direction, by * image + (by**2 / 2.0) * (self.direction @ image) * self.direction)
-        return np.asarray(core + cross + cross.T)
+        return np.asarray(core + (cross + cross.T))
 
     def noise(self) -> float:
         """What rounding leaves of an eigenvalue that is zero."""
@@ -164,13 +164,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
         """Find the leading principal directions of X in the kernel's feature space."""
         search = self._search()
-        objects, _, kernel = self._start(X, **({"copy": self.copy_X} if self._vectors(X) else {}))
+        checks: dict[str, Any] = {"copy": self.copy_X} if self._vectors(X) else {}
+        objects, _, kernel = self._start(X, **checks)
         a = self._settle(self._factor(objects, kernel), lambda _: "clip")
         self._direct = is_exact(a) and self.correction_ in ("none", "shift", "clip")
         self.gamma_ = getattr(kernel, "gamma", None) or self._usual_gamma()
@@ -277,17 +279,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         if self.correction_ != "clip" and low < -max(1e-5 * top, 1e-10, noise):
             raise IndefiniteError(
                 f"There are significant negative eigenvalues ({low:.3g}, the largest is {top:.3g}) among the "
-                f"{len(values)} that were asked for, and a component needs a positive one. Ask for fewer components, or "
-                "pass correction='clip' to leave these out, 'flip' to use their magnitude."
+                f"{len(values)} that were asked for, and a component needs a positive one. Ask for fewer components, "
+                "or pass correction='clip' to leave these out, 'flip' to use their magnitude."
             )
         single = np.dtype(getattr(self.X_fit_, "dtype", np.float64)) == np.float32
         return np.where(values > max((2e-7 if single else 1e-12) * top, noise), values, 0.0)
 
     def _coordinates(self) -> Array:
-        """√λ v; with a shift what `transform` gives, λ/√(λ + s) v, as a pipeline has to see one scale."""
-        values, shift = self.eigenvalues_, self._centred.factorization.shift
-        scale = np.where(values > 0.0, (values - shift) / np.sqrt(np.where(values > 0.0, values, 1.0)), 0.0)
-        return np.asarray(self._centred.lift(self._vectors_inside) * scale)
+        """What `transform` gives for the rows of the fit: √λ v, or λ/√(λ + s) v with a shift, which has no part."""
+        return np.asarray(self.approximation_.factorization.lift(self._expansion.inner) - self._offset)
 
     def _fit_preimage(self, a: Approximation) -> None:
         if is_sparse(a.objects):

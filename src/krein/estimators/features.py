@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from tqdm import tqdm
 
-from krein.arrays import Array, seed_from
-from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
+from krein.arrays import Array, grouped, seed_from
+from krein.blocksparse import DENSE_LIMIT, EPS, SMALL, BlockSparse
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.expansion import seen_by
@@ -23,7 +23,7 @@ from krein.estimators.leading import Search, leading
 from krein.estimators.machine import KernelMachine
 from krein.factorization import Factorization
 from krein.kernels import count_objects
-from krein.kernels.objects import rows
+from krein.kernels.objects import is_sparse, rows
 
 __all__ = ["MEKA", "feature_map"]
 
@@ -69,6 +69,7 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -88,9 +89,9 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
             )
         if f.shift > 0.0:
             warn(
-                f"The shift of {f.shift:.3g} that makes {a.kernel!r} psd belongs to each object's similarity to itself, "
-                "and features cannot have it: their inner products are the matrix without it and without its negative "
-                "part, as with correction='clip'."
+                f"The shift of {f.shift:.3g} that makes {a.kernel!r} psd belongs to each object's similarity to itself "
+                "alone, which features cannot say: their inner products are the matrix without the shift and without "
+                "its negative part, as with correction='clip'."
             )
         self._map, self.eigenvalues_ = feature_map(f, self.n_components, seed_from(self.random_state))
         self.n_features_out_ = len(self.eigenvalues_)
@@ -120,20 +121,35 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
         if self._is_sparse(kind):
             inner = sp.csr_matrix(self._map)
             return sp.vstack([(basis(part) @ inner).astype(kind) for part in progress], format="csr")
-        out = np.empty((n, width), dtype=kind)
+        out = np.zeros((n, width), dtype=kind)
         for part in progress:
-            block = basis(part) @ self._map
-            out[part] = block.toarray() if sp.issparse(block) else block
+            self._fill(out[part], basis(part))
         return out
+
+    def _fill(self, out: Array, u: sp.csr_matrix) -> None:
+        """out = u W, cluster by cluster, as each row of u has the columns of one block: BLAS, where CSR has none."""
+        f = self.approximation_.factorization
+        filled = np.flatnonzero(np.diff(u.indptr))  # a block of rank 0 has no columns
+        stops = np.array([cols.stop for _, cols in f.spans])
+        for i, here in grouped(np.searchsorted(stops, u.indices[u.indptr[filled]], side="right")):
+            rows = filled[here]
+            local = u.data[u.indptr[rows][:, None] + np.arange(f.ranks[i])]
+            inner: Any = self._map[f.spans[i][1]]
+            if is_sparse(inner):
+                met = np.unique(inner.indices)
+                out[np.ix_(rows, met)] = local @ inner[:, met].toarray()
+            else:
+                out[rows] = local @ inner
 
     def _is_sparse(self, kind: Any) -> bool:
         """Whether to return CSR; "auto" counts how many features an object of each block has, on average."""
         if isinstance(self.sparse_output, bool):
             return self.sparse_output
-        if not sp.issparse(self._map):
+        table: Any = self._map
+        if not is_sparse(table):
             return False
         f = self.approximation_.factorization
-        met = [len(np.unique(self._map[cols].indices)) for _, cols in f.spans]
+        met = [len(np.unique(table[cols].indices)) for _, cols in f.spans]
         stored = sum(m * len(U) for m, U in zip(met, f.bases, strict=True)) * (np.dtype(kind).itemsize + 4)
         return bool(2 * stored <= f.shape[0] * self.n_features_out_ * np.dtype(kind).itemsize)
 
@@ -145,15 +161,18 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
 def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, Array]:
     """Return (W, values) with W Wᵀ the positive part of the core, its columns by falling eigenvalue.
 
-    W is CSR where the core falls apart. A core too large for all of its eigenvectors gives the leading ones.
+    W is CSR where the core falls apart. Where few are wanted, or the core is too large for all of its eigenvectors, the
+    leading ones come from Lanczos.
     """
-    if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
+    sparse = isinstance(f.core, BlockSparse)
+    few = wanted is not None and 10 * wanted < f.rank and f.rank > SMALL
+    if (few and not sparse) or (isinstance(f.core, BlockSparse) and not f.core.has_spectrum):
         if wanted is None:
             raise InputError(
                 f"All features need all eigenvectors of a core of {f.rank} rows, over the limit of {DENSE_LIMIT}. Pass "
                 "n_components for the leading ones, or build with fewer blocks."
             )
-        pairs = leading(f.core.__matmul__, f.core.to_dense, f.rank, wanted, Search(seed=seed))
+        pairs = leading(f.core.__matmul__, lambda: _dense(f.core), f.rank, wanted, Search(seed=seed))
         keep = _positive(pairs.values, f, wanted)
         return pairs.vectors[:, keep] * np.sqrt(pairs.values[keep]), pairs.values[keep]
     system = eigensystem(f.core, f.ranks)
@@ -173,6 +192,10 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
     entries = np.concatenate([part.vectors.ravel() for part in system.components])
     vectors: Any = sp.csc_matrix((entries, (places, columns)), shape=(f.rank, f.rank))
     return (vectors[:, keep] @ sp.diags(scale)).tocsr(), values
+
+
+def _dense(core: Array | BlockSparse) -> Array:
+    return core.to_dense() if isinstance(core, BlockSparse) else core
 
 
 def _positive(values: Array, f: Factorization, wanted: int | None) -> Any:

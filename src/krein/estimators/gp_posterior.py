@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.eigensystem import Component, Eigensystem, eigensystem
-from krein.factorization import Factorization
+from krein.factorization import EPS, Factorization
 
-__all__ = ["Posterior", "Scales", "evidence_of", "posterior"]
+__all__ = ["Posterior", "Scales", "evidence_of", "posterior", "scaled"]
 
 LOG_2PI = math.log(2.0 * math.pi)
+Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +99,8 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
 
 def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
     """The same noise for all: A is diagonal in the eigenvectors of the core."""
-    scales = Scales.of(f, y, system)
-    values = np.maximum(system.values, 0.0)
+    scales = Scales.of(replace(f, shift=0.0), y, system)
+    values = scales.values
     coordinates = scales.coordinates / (values + t)[:, None]
     dual = f.lift(system.combine(coordinates)) + (scales.outside / t if f.rank < len(y) else 0.0)
     inner = system.combine(values[:, None] * coordinates)
@@ -113,19 +114,26 @@ def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterio
     return Posterior(scales.evidence(1.0, t)[0], dual, inner, tuple(parts))
 
 
+def scaled(f: Factorization, system: Eigensystem, ratio: float) -> tuple[Factorization, Eigensystem]:
+    """Multiply a factorization's shift and its eigenvalues; the core is left, as the eigenvalues stand for it."""
+    parts = tuple(replace(part, values=ratio * part.values) for part in system.components)
+    return replace(f, shift=ratio * f.shift), replace(system, components=parts)
+
+
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """The evidence of c U M Uᵀ + t I as a function of c and t: r numbers per evaluation, once M is decomposed."""
+    """The evidence of c (U M Uᵀ + s I) + t I as a function of c and t: r numbers each, once M is decomposed."""
 
     values: Array  # (r,) eigenvalues of the core, at least 0
     coordinates: Array  # (r, p): Vᵀ Uᵀ y
     outside: Array  # (n, p): what of y the bases do not span
+    shift: float  # of the factorization, and scaled with it
     n: int
 
     @classmethod
     def of(cls, f: Factorization, y: Array, system: Eigensystem) -> Scales:
         inside = f.project(y)
-        return cls(np.maximum(system.values, 0.0), system.coordinates(inside), y - f.lift(inside), len(y))
+        return cls(np.maximum(system.values, 0.0), system.coordinates(inside), y - f.lift(inside), f.shift, len(y))
 
     @cached_property
     def _squares(self) -> tuple[Array, float]:
@@ -134,16 +142,12 @@ class Scales:
     def evidence(self, c: float, t: float) -> tuple[float, Array]:
         """Return (log p(y), its gradient in (log c, log t))."""
         (squares, rest), p, off = self._squares, self.coordinates.shape[1], self.n - len(self.values)
-        rest = rest if off else 0.0
-        spread = c * self.values + t
-        value = -0.5 * (
-            float((squares / spread).sum())
-            + rest / t
-            + p * (float(np.log(spread).sum()) + off * math.log(t) + self.n * LOG_2PI)
-        )
-        slopes = 0.5 * (squares / spread - p) / spread
-        by_t = t * float(slopes.sum()) + 0.5 * (rest / t - p * off)
-        return value, np.array([float((c * self.values * slopes).sum()), by_t])
+        own = np.append(c * (self.values + self.shift), c * self.shift if off else 1.0)
+        counts, squares = np.append(np.ones(len(self.values)), off), np.append(squares, rest if off else 0.0)
+        spread = own + t
+        value = -0.5 * float((squares / spread + p * counts * np.log(spread)).sum() + p * self.n * LOG_2PI)
+        slopes = 0.5 * (squares / spread - p * counts) / spread
+        return value, np.array([float((own * slopes).sum()), t * float(slopes.sum())])
 
     def best(self, noise: float, fixed: float, bounds: Array, free: tuple[bool, bool]) -> tuple[float, float]:
         """Return the (c, noise) of most evidence; ``fixed`` is variance beside the noise, ``bounds`` are of the logs.
@@ -161,20 +165,25 @@ class Scales:
             slopes = slopes * np.array([1.0, own / (own + fixed)])
             return -value / self.n, -slopes[chosen] / self.n
 
-        found = minimize(objective, start[chosen], jac=True, method="L-BFGS-B", bounds=bounds[chosen])
+        found = minimize(
+            objective,
+            start[chosen],
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(float(low), float(high)) for low, high in bounds[chosen]],
+        )
         full = start.copy()
         full[chosen] = found.x
         return math.exp(full[0]), math.exp(full[1]) if free[1] else noise
 
 
-def evidence_of(
-    K: Array, noise: Array, y: Array, how: str | None = None
-) -> tuple[float, Callable[[], Array], tuple[Array, bool] | None]:
-    """Return (log p(y), a function that gives its derivative W by K, the Cholesky factor) of a dense covariance.
+def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evidence:
+    """Return (log p(y), a function that gives its derivatives by K and by the noise, the dual coefficients, a Cholesky
+    factor) of a dense covariance K + diag(noise).
 
-    d log p / d theta = sum of W * dK / d theta, and trace of W for the noise. ``how`` is a correction of an indefinite
-    K, a function of its spectrum, whose derivative follows from divided differences (Daleckii and Krein). Without
-    one an indefinite K has evidence -inf.
+    d log p / d theta is the sum of W * dK / d theta. ``how`` is a correction of an indefinite K, a function of its
+    spectrum, whose derivative follows from divided differences (Daleckii and Krein); without one an indefinite K has
+    evidence -inf.
     """
     if how is not None:
         return _spectral_evidence(K, noise, y, how)
@@ -183,16 +192,16 @@ def evidence_of(
     try:
         R = cholesky(H, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:
-        return -np.inf, lambda: np.zeros_like(K), None
+        return -np.inf, lambda: (np.zeros_like(K), np.zeros(len(K))), np.zeros_like(y), None
     dual = cho_solve((R, True), y, check_finite=False)
     n, p = y.shape
     value = -0.5 * float((y * dual).sum()) - p * (float(np.log(np.diag(R)).sum()) + 0.5 * n * LOG_2PI)
 
-    def slope() -> Array:
-        inverse = cho_solve((R, True), np.eye(n), check_finite=False)
-        return np.asarray(0.5 * (dual @ dual.T - p * inverse))
+    def slope() -> tuple[Array, Array]:
+        W = 0.5 * (dual @ dual.T - p * cho_solve((R, True), np.eye(n), check_finite=False))
+        return W, np.diag(W)
 
-    return value, slope, (R, True)
+    return value, slope, dual, R
 
 
 SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
@@ -202,31 +211,47 @@ SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] =
 }
 
 
-def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> tuple[float, Callable[[], Array], Any]:
+def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> Evidence:
+    if how != "square" and _is_psd(K):  # nothing to correct
+        return evidence_of(K, noise, y)
     if how == "auto":
-        found = [_spectral_evidence(K, noise, y, each) for each in ("clip", "flip")]
-        return max(found, key=lambda each: each[0])
+        return max((_spectral_evidence(K, noise, y, each) for each in ("clip", "flip")), key=lambda found: found[0])
     values, V = np.linalg.eigh(K)
     if how == "shift":
-        lift = max(0.0, -float(values[0]))
-        value, slope, R = evidence_of(K, noise + lift, y)
-        if lift == 0.0:
-            return value, slope, R
-        return value, lambda: (W := slope()) - np.trace(W) * np.outer(V[:, 0], V[:, 0]), R
+        value, slope, dual, R = evidence_of(K, noise - values[0], y)
+        lowest = np.outer(V[:, 0], V[:, 0])
+
+        def shifted() -> tuple[Array, Array]:
+            W, by_noise = slope()
+            return W - by_noise.sum() * lowest, by_noise
+
+        return value, shifted, dual, R
     function, derivative = SPECTRAL[how]
     changed = function(values)
-    value, slope, R = evidence_of((V * changed) @ V.T, noise, y)
+    value, slope, dual, R = evidence_of((V * changed) @ V.T, noise, y)
 
-    def through() -> Array:
+    def through() -> tuple[Array, Array]:
+        W, by_noise = slope()
         gaps = values[:, None] - values
         near = np.abs(gaps) <= 1e-8 * max(float(np.abs(values).max()), 1e-300)
         rates = np.where(near, derivative(values)[:, None], changed[:, None] - changed) / np.where(near, 1.0, gaps)
-        return np.asarray(V @ (rates * (V.T @ slope() @ V)) @ V.T)
+        return V @ (rates * (V.T @ W @ V)) @ V.T, by_noise
 
-    return value, through, R
+    return value, through, dual, R
 
 
-def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Array, Array]:
+def _is_psd(K: Array) -> bool:
+    """Whether K is psd up to rounding: a Cholesky factorisation tells, for a third of the arithmetic or less."""
+    H = K.copy()
+    H[np.diag_indices_from(H)] += 10.0 * len(K) * EPS * float(np.abs(np.diag(K)).max())
+    try:
+        cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Indices, Array]:
     """The rows of u that meet the component, and what they hold there, dense."""
     own = u[:, part.places] if len(part.places) < u.shape[1] else u
     rows = np.flatnonzero(np.diff(own.indptr))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse.linalg as spla
 
 from krein.arrays import Array, stream
@@ -70,10 +69,11 @@ def leading(
     if found is None:
         if r > DENSE_LIMIT:
             raise InputError(
-                f"The {wanted} leading eigenvectors of a core of {r} rows were not found by Lanczos iteration, and dense "
-                f"algebra is kept to {DENSE_LIMIT}. Ask for fewer components, a larger tol or max_iter, or fewer blocks."
+                f"The {wanted} leading eigenvectors of a core of {r} rows were not found by Lanczos iteration, and "
+                f"dense algebra is kept to {DENSE_LIMIT}. Ask for fewer components or blocks, or a larger tol."
             )
-        found = scipy.linalg.eigh(dense(), subset_by_index=(r - wanted, r - 1))
+        everything = np.linalg.eigh(dense())  # asked for some, LAPACK may return none where many are nearly equal
+        found = everything[0][r - wanted :], everything[1][:, r - wanted :]
     values, vectors = found
     order = np.argsort(-values, kind="stable")
     return Pairs(values[order], np.ascontiguousarray(vectors[:, order]))

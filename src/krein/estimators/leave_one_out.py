@@ -78,46 +78,49 @@ class Spectrum:
         """S⁻¹ P w, at the rows of f."""
         return f.lift(w if self.turns is None else _turned(self.turns, w))
 
-    def _diagonal(self, f: Factorization, factors: Array) -> Array:
-        """The diagonal of S⁻¹ P V diag(factors) Vᵀ Pᵀ S⁻¹, at the rows of f."""
-        core = self.system.diagonal_core(factors)
-        return f.diagonal(core if self.turns is None else congruent(core, self.turns, core.ranks))
-
     @cached_property
     def _full(self) -> bool:
         return self.system.rank == self.f.shape[0]
 
     def left_out(
         self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
-    ) -> Iterator[Array]:
-        """For each t of ``ridges`` the errors y_i - f(x_i) of f fitted without the share of row i, (len(rows), p).
+    ) -> Array:
+        """For each t of ``ridges`` the errors y_i - f(x_i) of f fitted without the share of row i: (t, rows, p).
 
         ``share`` is the part of its weight that is left out with each row: 1 for all of it. With ``intercept`` f has
-        an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs.
+        an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs. A row is seen in
+        the eigenvectors of its component once, k m for m of them, and that serves every t.
         """
         f = self.f if rows is None else restricted(self.f, rows)
         here = slice(None) if rows is None else rows
-        p, w, share = y.shape[1], self.weights[here], share[here]
-        both = np.concatenate([y, np.ones((len(y), 1))], axis=1) if intercept else y
+        w, both = self.weights[here], np.column_stack([y, np.ones(len(y))]) if intercept else y
+        good = np.array([t > self._rounding and not self.singular(t).any() for t in ridges.tolist()], dtype=bool)
+        t = ridges[good]
         inside = self._inside(both)
-        outside = both[here] - self._lift(f, self.system.combine(inside))
-        beyond = 1.0 - w * self._diagonal(f, np.ones(self.system.rank))  # of S y's unit vectors, off the span of P
+        factors = t[:, None] / self._moved(t[:, None])  # (t, r)
+        outside, beyond = both[here].copy(), np.ones(len(w))  # of y and of the row's unit vector, off the span of P
+        e, slack = np.empty((len(t), *outside.shape)), np.empty((len(t), len(w)))  # y - f, and 1 - leverage
+        for i, own, V in self.system.by_block():
+            wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
+            turned = V if self.turns is None else self.turns[i] @ V
+            for places, U in _strips(f, i, V.shape[1]):
+                seen = U @ turned  # (b, m)
+                e[:, places] = (seen @ wide).reshape(len(U), len(t), both.shape[1]).transpose(1, 0, 2)
+                outside[places] -= seen @ inside[own]
+                np.square(seen, out=seen)
+                slack[:, places] = (seen @ factors[:, own].T).T * w[places]
+                beyond[places] -= seen.sum(1) * w[places]
         beyond[np.abs(beyond) < 100 * EPS * max(self.f.ranks)] = 0.0
-        if self._full:
-            outside[:], beyond[:] = 0.0, 0.0
-        totals = self.weights @ both
-        for t in ridges.tolist():
-            if t <= self._rounding or self.singular(t).any():
-                yield np.full((len(w), p), np.nan)
-                continue
-            scaled = inside / self._moved(t)[:, None]
-            e = t * self._lift(f, self.system.combine(scaled)) + outside
-            slack = t * w * self._diagonal(f, 1.0 / self._moved(t)) + beyond  # 1 - h
-            if intercept:
-                sums = inside[:, p] @ scaled + (totals - inside[:, p] @ inside) / t  # 1ᵀ (K + t W⁻¹)⁻¹ y
-                slack -= w * e[:, p] ** 2 / (t * sums[p])
-                e = e[:, :p] - e[:, p:] * (sums[:p] / sums[p])
-            yield e / (1.0 - share * (1.0 - slack))[:, None]
+        if not self._full:
+            e += outside
+            slack += beyond
+        if intercept:
+            one = inside[:, -1]
+            ends = (self.weights @ both - one @ inside) / t[:, None]
+            e, slack = _with_constant(e, slack, w, t, (factors * one) @ inside / t[:, None] + ends)
+        out = np.full((len(ridges), len(w), y.shape[1]), np.nan)
+        out[good] = e / (1.0 - share[here] * (1.0 - slack))[..., None]
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,26 +136,23 @@ class Factored:
 
     def left_out(
         self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
-    ) -> Iterator[Array]:
+    ) -> Array:
         """As `Spectrum.left_out`; each of the rows is one more right-hand side, so they should be few."""
         rows = np.arange(len(y)) if rows is None else rows
-        p, w, share = y.shape[1], self.weights[rows], share[rows]
-        both = np.concatenate([y, np.ones((len(y), 1))], axis=1) if intercept else y
-        units = self.f.basis_rows(rows)
-        step = max(1, COLUMNS // self.f.rank)
-        for t in ridges.tolist():
+        w, both = self.weights[rows], np.column_stack([y, np.ones(len(y))]) if intercept else y
+        units, step = self.f.basis_rows(rows), max(1, COLUMNS // self.f.rank)
+        e, slack = np.empty((len(ridges), len(rows), both.shape[1])), np.ones((len(ridges), len(rows)))
+        sums = np.empty((len(ridges), both.shape[1]))
+        for a, t in enumerate(ridges.tolist()):
             system = self._system(t)
             dual = self._solved(system, both, t)
-            e = dual[rows] * (t / w)[:, None]
-            slack = np.ones(len(rows))
+            e[a], sums[a] = dual[rows] * (t / w)[:, None], dual.sum(0)
             for start in range(0, len(rows), step):
                 some = units[start : start + step].T.toarray()  # (r, step)
-                slack[start : start + step] -= w[start : start + step] / t * (some * system.solve(some)).sum(0)
-            if intercept:
-                sums = dual.sum(0)
-                slack -= w * e[:, p] ** 2 / (t * sums[p])
-                e = e[:, :p] - e[:, p:] * (sums[:p] / sums[p])
-            yield e / (1.0 - share * (1.0 - slack))[:, None]
+                slack[a, start : start + step] -= w[start : start + step] / t * (some * system.solve(some)).sum(0)
+        if intercept:
+            e, slack = _with_constant(e, slack, w, ridges, sums)
+        return np.asarray(e / (1.0 - share[rows] * (1.0 - slack))[..., None])
 
     def _system(self, t: float) -> System:
         if t > 0.0:
@@ -201,6 +201,24 @@ def restricted(f: Factorization, rows: Indices) -> Factorization:
         bases.append(U[mine >= 0])
         order.append(mine[mine >= 0])
     return replace(f, bases=tuple(bases), order=np.concatenate(order))
+
+
+def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> tuple[Array, Array]:
+    """Residuals and slacks of fits with an unpenalised constant from those without, the last column being of ones.
+
+    ``sums`` are 1ᵀ(K + t W⁻¹)⁻¹y for each t and column: the bordered system takes one Schur complement.
+    """
+    last = sums[:, None, -1:]
+    slack = slack - w * e[..., -1] ** 2 / (t[:, None] * last[..., 0])
+    return e[..., :-1] - e[..., -1:] * (sums[:, None, :-1] / last), slack
+
+
+def _strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Array]]:
+    """Rows of U_i with their places in the caller's order, few enough to be multiplied by k x m."""
+    order, step = f.order[f.spans[i][0]], max(1, COLUMNS // 8 // max(1, m))
+    for part, U in f.basis_tiles(i):
+        for start in range(0, len(U), step):
+            yield order[part][start : start + step], U[start : start + step]
 
 
 def _turned(turns: tuple[Array, ...], w: Array, transposed: bool = False) -> Array:

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation, approximate
-from krein.arrays import Array
+from krein.arrays import Array, seed_from
 from krein.correction import CORRECTIONS
 from krein.errors import InputError, one_of, warn
 from krein.estimators.cache import content, remembered
 from krein.estimators.expansion import is_exact
 from krein.estimators.given import check_square
 from krein.estimators.naming import kernel_for
+from krein.estimators.selection import Choice, Chooser, built_by, choice_of
 from krein.kernels import Kernel, Precomputed, count_objects
 from krein.objects import takes_vectors
 from krein.spectrum import certify
@@ -91,6 +92,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
+    _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
     _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
 
     def __sklearn_tags__(self) -> Any:
@@ -115,8 +117,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return np.arange(X.shape[0]), y, Precomputed(X)
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
+        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         kernel = kernel_for(
-            self._similarity, X, gamma=self._width, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
+            self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
             weights=weights,
         )  # fmt: skip
         return X, y, kernel
@@ -163,31 +166,43 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The gamma that goes with it."""
         return self.gamma
 
-    def _factor(
-        self, objects: Any, kernel: Kernel, choose: Callable[[], dict[str, Any]] | None = None
-    ) -> Approximation:
+    def _chooser(self, targets: Any) -> Chooser:
+        """What `_factor` needs to choose blocks, rank and gamma for these targets, where they are left open."""
+        return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
+
+    @property
+    def _tuned(self) -> bool:
+        return isinstance(self._width, str) and self._width == "tune"
+
+    def _factor(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
         """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
 
-        ``choose`` gives the parameters left open, by whatever score the machine cares for; only where one is built.
+        ``chooser`` scores what is left open; only where an approximation is built. Sets ``selection_``.
         """
+        self.selection_: Choice | None = None
         if self.approximation is not None:
             return self._handed(objects, kernel)
         asked = {
             name: getattr(self, name) for name in ("n_blocks", "rank", "coupling", "max_error", "max_memory", "dtype")
         }
+        if chooser is not None and not chooser.has_work(count_objects(objects), **asked):
+            chooser = None
         key: Hashable | None = None
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
             known = content(objects, kernel)
-            scored = type(self).__name__ if choose is not None else ""
+            scored = () if chooser is None else chooser.key
             key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
 
         def build() -> Approximation:
-            chosen = asked | (choose() if choose is not None else {})
-            return approximate(
-                objects, kernel, **chosen, n_jobs=self.n_jobs, random_state=self.random_state, verbose=self.verbose
-            )
+            options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+            if chooser is None:
+                return approximate(objects, kernel, **asked, **options)
+            choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
+            return built_by(choice, approximate(objects, choice.kernel, **asked | choice.parameters, **options))
 
-        return remembered(key, build)
+        a = remembered(key, build)
+        self.selection_ = choice_of(a)
+        return a
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation
@@ -252,7 +267,7 @@ def check_weights(sample_weight: Any, n: int) -> Array:
         raise InputError(f"sample_weight holds {int((~np.isfinite(weights)).sum())} NaN or infinite values.")
     if weights.min() < 0.0 or weights.max() == 0.0:
         raise InputError(
-            f"sample_weight must be at least 0, and above 0 somewhere; got values from {weights.min():g} to "
+            f"sample_weight must be at least 0 and not zero everywhere; got values from {weights.min():g} to "
             f"{weights.max():g}."
         )
     return weights

@@ -6,9 +6,10 @@ a row of weight w is w rows. Solutions and held-out errors for all alphas come f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
@@ -32,8 +33,19 @@ from krein.kernels import Kernel, Precomputed, take
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
 
 LOO_ROWS = 50_000  # rows left out in turn, at most: a mean over them is as good as over all
+NUMBERS = 2**25  # errors of all of them, for all alphas and targets
 FEW_ROWS = 200  # where each of them takes a solve
 GRID = np.logspace(-8.0, 2.0, 21)  # alphas to choose from, in units of the mean k(x, x)
+LABELS_FROM = 6  # where it begins for classes: less than 1e-5 changes no class
+ROUNDING = 1e-6  # relative differences of scores that say nothing
+
+
+class Score(NamedTuple):
+    """How well rows left out are met: more is better."""
+
+    values: Array  # (q,), of which the mean counts
+    noise: float  # differences of it that say nothing
+    tie: float  # what counts then
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +58,6 @@ class Task:
     score: Callable[
         [Array, Indices], tuple[Array, float]
     ]  # errors of rows -> scores, and what breaks a tie; more is better
-    intercept: bool
 
     @property
     def unit(self) -> float:
@@ -60,6 +71,8 @@ class _Ridge(KernelMachine):
 
     alpha: Any
     alphas: Any
+    _grid: ClassVar[Array] = GRID
+    _tunes: ClassVar[bool] = True
 
     def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
         """Which rows take part: those without weight are left out before anything is built on them."""
@@ -68,31 +81,24 @@ class _Ridge(KernelMachine):
         return np.flatnonzero(weights > 0.0)
 
     def _learn(self, objects: Any, kernel: Kernel, task: Task) -> Array:
-        """Set approximation_, alpha_ and dual_coef_ (n, p), and what predicts; return the intercepts (p,)."""
+        """Set approximation_, alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
         fixed = self._fixed_alpha(task.targets.shape[1])
-        a = self._factor(objects, kernel)
+        a = self._factor(objects, kernel, self._chooser(task.targets))
         a = self._settle(a, lambda raw: self._judge(raw, task, fixed))
         f, unit = a.factorization, task.unit
         weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights
-        both = np.column_stack([task.targets, np.ones(f.shape[0])]) if task.intercept else task.targets
         if fixed is None:
             path = decompose(f, weights)
             self.alphas_ = self._path(f, task.weights)
-            scores, ties = _scores(path, task, (self.alphas_ + f.shift) / unit, a.seed)
-            best = _best(scores.mean(1), ties)
-            self.alpha_ = float(self.alphas_[best])
-            self.loo_scores_ = scores
-            dual = path.solve(both, (self.alpha_ + f.shift) / unit)
+            scores = _scores(path, task, (self.alphas_ + f.shift) / unit, a.seed)
+            self.alpha_ = float(self.alphas_[_best(scores)])
+            self.loo_scores_ = np.array([s.values for s in scores])
+            dual = path.solve(task.targets, (self.alpha_ + f.shift) / unit)
         else:
-            self.alpha_ = self.alpha
-            dual = _solve(f, weights, both, (fixed + f.shift) / unit)
-        offsets = np.zeros(task.targets.shape[1])
-        if task.intercept:
-            offsets = dual[:, :-1].sum(0) / dual[:, -1].sum()
-            dual = dual[:, :-1] - dual[:, -1:] * offsets
+            self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
+            dual = _solve(f, weights, task.targets, (fixed + f.shift) / unit)
         self._expansion = expand(a, dual, self._direct)
-        self.dual_coef_ = dual
-        return offsets
+        return dual
 
     def _fixed_alpha(self, n_targets: int) -> Array | None:
         """One alpha per target, or None where they are to be chosen."""
@@ -114,7 +120,7 @@ class _Ridge(KernelMachine):
         """The alphas to choose from, ascending."""
         if self.alphas is None:
             own = float(weights @ (f.diagonal() - f.shift) / weights.sum())
-            return GRID * (abs(own) or 1.0)
+            return self._grid * (abs(own) or 1.0)
         alphas = np.sort(np.asarray(self.alphas, dtype=np.float64).ravel())
         if not len(alphas) or not np.isfinite(alphas).all() or alphas[0] <= 0.0:
             raise InputError(f"alphas must be numbers above 0, or None for a grid of them; got {self.alphas!r}.")
@@ -140,10 +146,9 @@ class _Ridge(KernelMachine):
                 moved = f.with_core(system.core(values), shift)
                 path = decompose(moved, task.weights)
             alphas = self._path(moved, task.weights) if fixed is None else np.array([fixed.mean()])
-            scores, ties = _scores(path, task, (alphas + shift) / unit, a.seed)
-            best = _best(scores.mean(1), ties)
-            found.append((float(scores[best].mean()), float(ties[best])))
-        return names[max(range(len(names)), key=found.__getitem__)]
+            scores = _scores(path, task, (alphas + shift) / unit, a.seed)
+            found.append(scores[_best(scores)])
+        return names[_best(found)]
 
     @property
     def X_fit_(self) -> Any:
@@ -153,12 +158,12 @@ class _Ridge(KernelMachine):
         return a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
 
     def _values(self, X: Any) -> Array:
-        return self._expansion(self._new(X), self.verbose)
+        objects = self._new(X)
+        return self._expansion(objects, self.verbose)
 
 
 def _solve(f: Factorization, weights: Array, y: Array, ridges: Array) -> Array:
-    """(K + t W⁻¹)⁻¹ y, column by column where t differs; the last t serves further columns."""
-    ridges = np.concatenate([ridges, np.repeat(ridges[-1:], y.shape[1] - len(ridges))])
+    """(K + t W⁻¹)⁻¹ y, column by column where t differs."""
     plain = bool(np.all(weights == 1.0))
     dual, path = np.empty(y.shape), None
     for t in np.unique(ridges):
@@ -179,23 +184,23 @@ def _solve(f: Factorization, weights: Array, y: Array, ridges: Array) -> Array:
     return dual
 
 
-def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> tuple[Array, Array]:
-    """The scores (n_alphas, q) of rows left out at each alpha, and what breaks ties (n_alphas,)."""
-    n, most = len(task.targets), LOO_ROWS if isinstance(path, Spectrum) else FEW_ROWS
+def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> list[Score]:
+    """The score of rows left out at each alpha."""
+    n, p = task.targets.shape
+    most = min(LOO_ROWS, NUMBERS // (p * len(ridges))) if isinstance(path, Spectrum) else FEW_ROWS
     rows = None if n <= most else np.sort(stream(seed, 17).choice(n, most, replace=False))
     here = np.arange(n) if rows is None else rows
-    found = [
-        task.score(errors, here) for errors in path.left_out(task.targets, ridges, task.share, rows, task.intercept)
-    ]
-    scores, ties = np.array([s for s, _ in found]), np.array([tie for _, tie in found])
-    return np.where(np.isfinite(scores), scores, -np.inf), np.where(np.isfinite(ties), ties, -np.inf)
+    return [task.score(errors, here) for errors in path.left_out(task.targets, ridges, task.share, rows)]
 
 
-def _best(scores: Array, ties: Array) -> int:
-    """The place of the best score, of the larger alpha where nothing else tells them apart."""
-    if not np.isfinite(scores).any():
+def _best(scores: list[Score]) -> int:
+    """The place of the best score; the best tie-breaker among those that noise alone tells from it, or the last."""
+    means = np.array([s.values.mean() for s in scores])
+    if not np.isfinite(means).any():
         raise InputError("No alpha leaves a system that can be solved. Pass larger alphas.")
-    return max(range(len(scores)), key=lambda i: (scores[i], ties[i], i))
+    top = int(np.nanargmax(means))
+    ties = np.where(means >= means[top] - scores[top].noise, [s.tie for s in scores], -np.inf)
+    return int(np.flatnonzero(ties >= ties.max() - ROUNDING * abs(ties.max()))[-1])
 
 
 @dataclass(eq=False, repr=False)
@@ -222,8 +227,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     X_fit_ : the objects of the fit, or the precomputed matrix
     alpha_ : what alpha was, or was chosen
     alphas_, loo_scores_ : arrays of shape (n_alphas,), and (n_alphas,) or (n_alphas, n_targets)
-        With ``alpha="loo"``: the alphas tried, and the negative mean squared error of rows left out. Above 50,000 rows
-        that is the mean over as many drawn at random, each left out of all the others.
+        With ``alpha="loo"``, else None: the alphas tried, and the negative mean squared error of rows left out. Above
+        50,000 rows that is the mean over as many drawn at random, each left out of all the others.
     approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
 
     Notes
@@ -259,15 +264,15 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
             objects = take(objects, kept)
         targets, weights = targets.reshape(len(targets), -1)[kept], weights[kept]
 
-        def score(errors: Array, rows: Indices) -> tuple[Array, float]:
-            return -(weights[rows] @ errors**2) / weights[rows].sum(), 0.0
+        def score(errors: Array, rows: Indices) -> Score:
+            means = weights[rows] @ errors**2 / weights[rows].sum()
+            return Score(-means, ROUNDING * float(means.mean()), 0.0)
 
-        task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score, intercept=False)
-        self._learn(objects, kernel, task)
-        if flat:
-            self.dual_coef_ = self.dual_coef_[:, 0]
-            if hasattr(self, "loo_scores_"):
-                self.loo_scores_ = self.loo_scores_[:, 0]
+        task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score)
+        dual = self._learn(objects, kernel, task)
+        self.dual_coef_ = dual[:, 0] if flat else dual
+        if flat and self.alphas_ is not None:
+            self.loo_scores_ = self.loo_scores_[:, 0]
         self._flat = flat
         return self
 
@@ -284,14 +289,13 @@ class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
     Parameters
     ----------
     alpha : float >= 0 or "loo"
-        The strength of the penalty. "loo" chooses it from ``alphas``, by the accuracy on rows left out in turn: exact,
-        in closed form, from one eigendecomposition for all alphas.
+        The strength of the penalty. "loo" chooses it from ``alphas``, by the accuracy on rows left out in turn, and by
+        their squared error among those within a standard error of the best: exact, in closed form, from one
+        eigendecomposition for all alphas.
     class_weight : dict or "balanced", optional
         As in `sklearn.linear_model.RidgeClassifier`.
-    fit_intercept : bool
-        Whether each class has a constant that is not penalised.
     alphas : array, optional
-        What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
+        What "loo" chooses from; by default 15 values between 1e-5 and 100 times the mean k(x, x).
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
 approximation, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`, and `KernelRidge` for ``correction``.
@@ -300,7 +304,6 @@ approximation, random_state, n_jobs, verbose
     ----------
     classes_ : array of shape (n_classes,)
     dual_coef_ : array of shape (n,) for two classes, (n, n_classes) for more
-    intercept_ : array of shape (1,) or (n_classes,)
     alpha_, alphas_, loo_scores_, X_fit_ : see `KernelRidge`; the scores are accuracies, of shape (n_alphas,)
     approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
     """
@@ -308,8 +311,9 @@ approximation, random_state, n_jobs, verbose
     alpha: Any = "loo"
     _: KW_ONLY
     class_weight: Any = None
-    fit_intercept: bool = True
     alphas: Any = None
+
+    _grid: ClassVar[Array] = GRID[LABELS_FROM:]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
         """Fit to labels y of shape (n,)."""
@@ -332,24 +336,23 @@ approximation, random_state, n_jobs, verbose
         if len(self.classes_) == 2:
             targets = targets[:, 1:]
 
-        def score(errors: Array, rows: Indices) -> tuple[Array, float]:
+        def score(errors: Array, rows: Indices) -> Score:
             w = weights[rows] / weights[rows].sum()
-            if np.isnan(errors).any():
-                return np.array([-np.inf]), -np.inf
-            right = _decided(targets[rows] - errors) == labels[rows]
-            return np.array([float(w @ right)]), -float((w @ errors**2).mean())
+            right = float(w @ (_decided(targets[rows] - errors) == labels[rows]))
+            square = float((w @ errors**2).mean())
+            noise = math.sqrt(right * (1.0 - right) / copies[rows].sum())  # the standard error of a share
+            return Score(np.array([right if math.isfinite(square) else np.nan]), noise + ROUNDING, -square)
 
-        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score, bool(self.fit_intercept))
-        self.intercept_ = self._learn(objects, kernel, task)
-        if len(self.classes_) == 2:
-            self.dual_coef_ = self.dual_coef_[:, 0]
-        if hasattr(self, "loo_scores_"):
+        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score)
+        dual = self._learn(objects, kernel, task)
+        self.dual_coef_ = dual[:, 0] if dual.shape[1] == 1 else dual
+        if self.alphas_ is not None:
             self.loo_scores_ = self.loo_scores_[:, 0]
         return self
 
     def decision_function(self, X: Any) -> Array:
         """(n,) for two classes, above 0 for the second; else (n, n_classes), highest for the class predicted."""
-        values = self._values(X) + self.intercept_
+        values = self._values(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict(self, X: Any) -> Any:
@@ -364,4 +367,4 @@ def _decided(values: Array) -> Indices:
 
 
 def _count(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X) if hasattr(X, "__len__") else len(np.asarray(X))

@@ -1,12 +1,12 @@
 """Blocks, rank and bandwidth by a validated score: objects, targets and a kernel in, a `Choice` out.
 
-The number of blocks is a modelling choice as much as a matter of error: 2000 blocks with nothing between them learn what
-one matrix of the same bytes cannot (docs/corrections.md has neither: see docs/selection.md). Two kinds are tried. *Apart*:
-many blocks, uncoupled. Rows per block are what counts, so they are tried on whole regions of the data, where rows lie
-as densely as in all of it: what is left out there is met as well as it will be. *Coupled*: few blocks of higher rank,
-all linked, built on rows drawn from everywhere. Both are scored on the same rows, those of the regions, by ridge: rows
-of the sample are left out in closed form, others are predicted, and each kind has its best alpha, so that a grid over
-alpha or C finds the same blocks.
+The number of blocks is a modelling choice as much as a matter of error: thousands of blocks with nothing between them
+learn what one matrix of the same bytes cannot. Two kinds are tried. Blocks *on their own*: what counts is how many rows
+each has, so they are tried on whole regions of the data, where rows lie as densely as in all of it, and what is left
+out there is met about as well as it will be. *Coupled* ones: few, of higher rank and all linked, built on rows drawn
+from everywhere. Both are scored on the same rows, those of the regions, by ridge: rows of the sample are left out in
+closed form, others are predicted. Each candidate has its best alpha, so that a grid over alpha or C finds the same
+blocks and builds them once.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import joblib
 import numpy as np
 
 from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices, stream
-from krein.errors import InputError, KreinWarning, one_of
 from krein.error_estimate import EXACT_ROWS
+from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.leave_one_out import decompose
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.partition import partition
 
-__all__ = ["Choice", "Chooser", "Trial", "codes"]
+__all__ = ["Choice", "Chooser", "Trial", "built_by", "choice_of", "codes"]
 
 MAX_MEMORY = 2.0**30  # bytes of factorization and maps, where none are given
-REGIONS = 4  # whole parts of the data whose rows are scored
+REGIONS = 8  # whole parts of the data whose rows are scored
 SCORED = (4000, 12_000)  # rows in them, a quarter of all between these
 DEAR = 1000  # the same where each similarity may be expensive
-PER_DIRECTION = 6  # rows from everywhere per direction of a coupled candidate
-DRAWN = 12_000  # of them at least, if there are so many
+PER_DIRECTION = 4  # rows from everywhere per direction of a coupled candidate
+DRAWN = 6000  # of them at least, if there are so many
 PER_BLOCK = (1024, 512, 256, 128, 64)  # rows per block, uncoupled
-RANKS = (32, 64, 128)  # of blocks on their own, no more than half of their rows
-COUPLED = ((4, 256), (16, 64), (32, 64))  # few blocks and their ranks
+RANK, HIGHEST = 64, 512  # of blocks on their own: the first one tried (or half of their rows), and the last
+COUPLED = ((8, 128), (32, 64))  # few blocks and their ranks
+SMALL = 1000  # directions where few rows are exact and gamma alone is open
+LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube
+FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
@@ -70,7 +73,8 @@ class Choice:
     n_blocks: int | str
     rank: int | str
     drop: float | str
-    dtype: str
+    dtype: Any
+    max_memory: float | None  # None where it was respected already: to give it too would start another search
     kernel: Kernel
     tried: tuple[Trial, ...]
     n_scored: int  # rows that scores are means over
@@ -85,7 +89,7 @@ class Choice:
             "rank": self.rank,
             "drop": self.drop,
             "dtype": self.dtype,
-            "max_memory": None,  # respected already; to give it too would start another search
+            "max_memory": self.max_memory,
         }
 
     def __str__(self) -> str:
@@ -119,6 +123,15 @@ class Chooser:
         """What a choice depends on beside the objects, the kernel and the seed."""
         return str(joblib.hash(self.targets)), self.task, self.tune
 
+    def has_work(self, n: int, n_blocks: Any, rank: Any, coupling: str, max_error: float | None, **_: Any) -> bool:
+        """Whether anything is open: few rows are exact, and where an error is asked for it decides."""
+        return self.tune or self._open_blocks(n, n_blocks, rank, coupling, max_error)
+
+    @staticmethod
+    def _open_blocks(n: int, n_blocks: Any, rank: Any, coupling: str, max_error: float | None) -> bool:
+        fixed = n_blocks != "auto" and rank != "auto"
+        return not fixed and n > EXACT_ROWS and max_error is None and coupling == "shared"
+
     def __call__(
         self,
         objects: Any,
@@ -132,31 +145,49 @@ class Chooser:
         dtype: Any = "auto",
         seed: int = 0,
         verbose: int = 0,
-    ) -> Choice | None:
-        """Return the best candidate, or None where nothing is open: few rows are exact, and an error asked for is met."""
-        n = count_objects(objects)
+    ) -> Choice:
+        """Return the best candidate; what is given is kept, and what it takes is kept to ``max_memory`` (1 GiB)."""
         if self.tune and not isinstance(getattr(kernel, "gamma", None), int | float):
             raise InputError(f'gamma="tune" needs a kernel with a gamma; {kernel!r} has none.')
-        fixed = n_blocks != "auto" and rank != "auto"
-        open_blocks = not fixed and n > EXACT_ROWS and max_error is None and coupling == "shared"
-        if not open_blocks and not self.tune:
-            return None
+        open_blocks = self._open_blocks(count_objects(objects), n_blocks, rank, coupling, max_error)
         begun = time.perf_counter()
         known = {"n_blocks": n_blocks, "rank": rank, "max_memory": max_memory, "dtype": dtype}
         trials = _Trials(objects, kernel, self, known, seed, verbose)
-        best = trials.best_of(trials.candidates() if open_blocks else trials.given())
+        best = trials.over_blocks() if open_blocks else trials.score(*trials.given(), kernel)
+        if best is None:
+            return Choice(
+                n_blocks, rank, "auto", dtype, max_memory, kernel, (), 0, "no candidate fits max_memory: the matrix "
+                "error decides", time.perf_counter() - begun,
+            )  # fmt: skip
         if self.tune:
             best = trials.tuned(best)
-            if open_blocks:
-                best = trials.best_of(trials.near(best))
-        done = {"tried": tuple(trials.tried), "n_scored": len(trials.rows), "seconds": time.perf_counter() - begun}
-        if not open_blocks:
-            return Choice(n_blocks, rank, "auto", dtype, best.kernel, reason="the best gamma", **done)
-        what = "coupled blocks" if best.coupled else "blocks on their own"
-        return Choice(
-            best.n_blocks, best.rank, 0.0 if best.coupled else 1.0, trials.dtype, best.kernel,
-            reason=f"{what} have the best score, {best.score:.4f}", **done,
+        if open_blocks:
+            best = trials.climbed(best)
+        made = Choice(
+            n_blocks, rank, "auto", dtype, max_memory, best.kernel, tuple(trials.tried), len(trials.rows),
+            "the best gamma", time.perf_counter() - begun,
         )  # fmt: skip
+        if not open_blocks:
+            return made
+        what = "coupled blocks" if best.coupled else "blocks on their own"
+        return replace(
+            made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=trials.dtype,
+            max_memory=None, reason=f"{what} have the best score, {best.score:.4f}",
+        )  # fmt: skip
+
+
+_choices: WeakKeyDictionary[Approximation, Choice] = WeakKeyDictionary()
+
+
+def built_by(choice: Choice, a: Approximation) -> Approximation:
+    """Note that ``a`` was built as ``choice`` says, for as long as it is kept: remembered ones keep theirs."""
+    _choices[a] = choice
+    return a
+
+
+def choice_of(a: Approximation) -> Choice | None:
+    """The choice ``a`` was built by, if there was one."""
+    return _choices.get(a)
 
 
 def codes(labels: Any) -> Array:
@@ -212,49 +243,59 @@ class _Trials:
         maps = n_blocks * (8 * landmarks * rank + size * landmarks * d + 8 * rank**2)
         return self.n * (rank * size + 8) + core + inner + maps
 
-    def candidates(self) -> list[tuple[int, int, bool]]:
-        """(n_blocks, rank, coupled), all that fit: first a line through them, for `best_of` to go on from."""
-        ranks = RANKS if self.rank is None else (self.rank,)
-        found = []
+    def over_blocks(self) -> Trial | None:
+        """The best of blocks on their own, and of coupled ones as long as more of them may be better still.
+
+        None if the memory allows nothing of the kind.
+        """
         for b in PER_BLOCK:
             c = self.n_blocks or round(self.n / b)
-            k = ranks[len(ranks) // 2]
-            found.append((c, k if self.rank is not None else min(k, max(1, self.n // (2 * c))), False))
+            self._try(c, min(RANK, max(1, self.n // (2 * c))), False)
+        apart = max((t.score for t in self.tried), default=-math.inf)
         for c, k in COUPLED:
-            c = self.n_blocks or c
-            found.append((c, self.rank or max(1, min(k, 2048 // c)), True))
-        return [one for one in dict.fromkeys(found) if self._possible(*one)]
+            found = self._try(self.n_blocks or c, max(1, min(k, LARGEST // (self.n_blocks or c))), True)
+            if found is not None and found.score < apart - FAR:
+                break
+        return self.best if self.tried else None
 
-    def given(self) -> list[tuple[int, int, bool]]:
+    def given(self) -> tuple[int, int, bool]:
+        """What is scored where gamma alone is open."""
         if self.n <= EXACT_ROWS:
-            return [(1, len(self.rows), True)]
-        return [(self.n_blocks or 16, self.rank or 64, True)]
+            return 1, min(self.n, SMALL), True
+        return self.n_blocks or 16, self.rank or RANK, True
 
-    def near(self, best: Trial) -> list[tuple[int, int, bool]]:
-        """Half and double the blocks and the rank."""
-        c, k = best.n_blocks, best.rank
-        found = [(c // 2, k), (2 * c, k), (c, 2 * k), (c, k // 2)]
-        if not best.coupled:
-            found += [(2 * c, k // 2)]
-        return [
-            (a, b, best.coupled) for a, b in found
-            if self._possible(a, b, best.coupled) and a in (a, self.n_blocks or a) and b == (self.rank or b)
-        ]  # fmt: skip
+    def climbed(self, best: Trial) -> Trial:
+        """Twice the rank, in as many blocks on their own or in half of them, as long as it is better."""
+        while not best.coupled and 2 * best.rank <= HIGHEST and self.rank is None:
+            c, k = best.n_blocks, 2 * best.rank
+            for blocks in {c, self.n_blocks or c // 2}:
+                self._try(blocks, k, False)
+            before, best = best, self.best
+            if best is before:
+                break
+        return best
+
+    @property
+    def best(self) -> Trial:
+        """The best so far."""
+        return max(self.tried, key=lambda t: (t.score, t.tie))
+
+    def _try(self, n_blocks: int, rank: int, coupled: bool) -> Trial | None:
+        """The score at this rank, or at the next lower one that the memory allows; a rank that is given is kept."""
+        for k in (rank, rank // 2, rank // 4, rank // 8) if self.rank is None else (self.rank,):
+            if self._possible(n_blocks, k, coupled):
+                return self.score(n_blocks, k, coupled, self.kernel)
+        return None
 
     def _possible(self, n_blocks: int, rank: int, coupled: bool) -> bool:
         if n_blocks < 1 or rank < 1 or self.nbytes(n_blocks, rank, coupled) > self.room:
             return False
         if coupled:
-            return n_blocks * rank <= min(2048, self.n // 2)
+            return n_blocks * rank <= min(LARGEST, self.n // 2)
         # regions have to hold a few blocks, and blocks more rows than directions
         return n_blocks * len(self.rows) >= REGIONS * self.n and 1.25 * n_blocks * rank <= self.n
 
     # -- scores ----------------------------------------------------------------------------------------------------
-
-    def best_of(self, candidates: Iterable[tuple[int, int, bool]]) -> Trial:
-        for one in candidates:
-            self.score(*one, self.kernel)
-        return max(self.tried, key=lambda t: (t.score, t.tie))
 
     def score(self, n_blocks: int, rank: int, coupled: bool, kernel: Kernel) -> Trial:
         for t in self.tried:
@@ -263,17 +304,16 @@ class _Trials:
         start = time.perf_counter()
         sample = self._drawn(n_blocks * rank) if coupled else self.rows
         m = len(sample)
-        options = {"n_blocks": n_blocks if coupled else max(1, round(n_blocks * m / self.n)), "rank": rank}
+        blocks = n_blocks if coupled else max(1, round(n_blocks * m / self.n))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
             a = approximate(
-                take(self.objects, sample), kernel, **options, drop=0.0 if coupled else 1.0, dtype=self.dtype,
-                random_state=self.seed % 2**32,
+                take(self.objects, sample), kernel, n_blocks=blocks, rank=rank, drop=0.0 if coupled else 1.0,
+                dtype=self.dtype, random_state=self.seed % 2**32,
             )  # fmt: skip
             score, tie = self._met(a, sample, m / self.n if coupled else 1.0)
-        found = Trial(
-            n_blocks, rank, coupled, kernel, score, tie, self.nbytes(n_blocks, rank, coupled), time.perf_counter() - start
-        )
+        taken = time.perf_counter() - start
+        found = Trial(n_blocks, rank, coupled, kernel, score, tie, self.nbytes(n_blocks, rank, coupled), taken)
         self.tried.append(found)
         if self.verbose:
             print(f"{n_blocks} blocks of rank {rank}, {'coupled' if coupled else 'on their own'}: {score:.4f}")
@@ -286,7 +326,7 @@ class _Trials:
         return np.sort(stream(self.seed, 32).choice(self.n, count, replace=False))
 
     def _met(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float]:
-        """The best score over alphas of the rows to be scored: left out where they are in the sample, else predicted."""
+        """The best score over alphas of the rows to be scored: left out if they are in the sample, else predicted."""
         f = a.corrected("flip").factorization
         y = self.want.targets[sample]
         unit = float(np.abs(f.diagonal()).mean()) or 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from krein.arrays import Array, Indices
 from krein.errors import InputError, one_of
 from krein.estimators.dual_machine import DualMachine, check_C
+from krein.estimators.machine import check_weights
 from krein.estimators.votes import by_pair, class_tasks, confidences, winners
+from krein.kernels import count_objects
 
 __all__ = ["SVC"]
 
@@ -82,6 +84,8 @@ n_iter_, shape_fit_
     break_ties: bool = False
     multi_class: str = "ovo"
 
+    _tunes: ClassVar[bool] = True
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
         """Fit to X (n, d) and labels y (n,); rows of weight 0 or less are as if they were not there."""
         self._check_solver()
@@ -90,25 +94,26 @@ n_iter_, shape_fit_
         one_of("multi_class", self.multi_class, ("ovo", "ovr"))
         if self.multi_class == "ovr" and self.decision_function_shape == "ovo":
             raise InputError("decision_function_shape='ovo' needs pairs: it goes with multi_class='ovo' only.")
-        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
-        objects, y, kernel = self._start(X, y, weights=weights)
-        weights, kept = self._positive(objects, sample_weight)
-        labels = self._classes(y, weights, kept)
-        a, rows = self._approximated(objects, kernel, kept)
-        labels = labels[self._rows]
-        limits = C * weights[self._rows] * self.class_weight_[np.maximum(labels, 0)]
+        given = self._weights(sample_weight)
+        objects, y, kernel = self._start(X, y, weights=given)
+        weights = check_weights(given, count_objects(objects))
+        labels = self._classes(y, weights)
+        limits = C * weights * self.class_weight_[np.maximum(labels, 0)]
+        a, rows = self._approximated(objects, kernel, weights, labels, limits)
+        labels, limits = labels[self._rows], limits[self._rows]
         tasks = class_tasks(labels, rows, limits, len(self.classes_), self.multi_class)
         coefficients, intercepts = self._solve(a, tasks)
         self._lay_out(coefficients, intercepts, labels)
         return self
 
-    def _classes(self, y: Any, weights: Array, kept: Indices) -> Indices:
+    def _classes(self, y: Any, weights: Array) -> Indices:
         """Set what is known of the classes; returns each row's, -1 for rows that have no weight."""
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         all_classes = np.unique(y)
         if len(all_classes) < 2:
             raise InputError(f"The number of classes has to be greater than one; got {len(all_classes)} class")
+        kept = np.flatnonzero(weights > 0.0)
         self.classes_, own = np.unique(y[kept], return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError("Invalid input - all samples with positive weights belong to the same class.")

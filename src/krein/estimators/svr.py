@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OutlierMixin, RegressorMixin
@@ -14,9 +14,13 @@ from krein.arrays import Array
 from krein.errors import InputError
 from krein.estimators.dense_dual import Task
 from krein.estimators.dual_machine import DualMachine, check_C
+from krein.estimators.machine import check_weights
+from krein.kernels import count_objects
 from krein.kernels.kernel import is_number
 
 __all__ = ["SVR", "OneClassSVM"]
+
+BOUNDARY = 1e-9  # of the offset: what rounding may move a value by
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -64,17 +68,19 @@ random_state, n_jobs, verbose
     C: float = 1.0
     epsilon: float = 0.1
 
+    _tunes: ClassVar[bool] = True
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
         """Fit to X (n, d) and numbers y (n,); rows of weight 0 or less are as if they were not there."""
         self._check_solver()
         C = check_C(self.C)
         if not (is_number(self.epsilon) and self.epsilon >= 0.0):
             raise InputError(f"epsilon must be a number of at least 0; got {self.epsilon!r}.")
-        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
-        objects, y, kernel = self._start(X, y, weights=weights, y_numeric=True)
+        given = self._weights(sample_weight)
+        objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
         y = column_or_1d(y, warn=True).astype(np.float64, copy=False)
-        weights, kept = self._positive(objects, sample_weight)
-        a, rows = self._approximated(objects, kernel, kept)
+        weights = check_weights(given, count_objects(objects))
+        a, rows = self._approximated(objects, kernel, weights, y, C * weights)
         limits = C * weights[self._rows][rows]
         self._fit_one(a, Task("tube", rows, y[self._rows][rows], -limits, limits, 0.0, float(self.epsilon)))
         return self
@@ -116,10 +122,10 @@ random_state, n_jobs, verbose
         self._check_solver()
         if not (is_number(self.nu) and 0.0 < self.nu <= 1.0):
             raise InputError(f"nu must be a number above 0 and at most 1; got {self.nu!r}.")
-        weights = None if sample_weight is None else self._positive(X, sample_weight)[0]
-        objects, _, kernel = self._start(X, weights=weights)
-        weights, kept = self._positive(objects, sample_weight)
-        a, rows = self._approximated(objects, kernel, kept)
+        given = self._weights(sample_weight)
+        objects, _, kernel = self._start(X, weights=given)
+        weights = check_weights(given, count_objects(objects))
+        a, rows = self._approximated(objects, kernel, weights)
         limits = weights[self._rows][rows]
         total = float(self.nu) * float(limits.sum())
         self._fit_one(a, Task("one-class", rows, np.zeros(len(rows)), np.zeros(len(rows)), limits, total))
@@ -127,13 +133,16 @@ random_state, n_jobs, verbose
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """How far inside each row of X lies; negative outside."""
-        return self._values(X).ravel() + self.intercept_[0]
+        """How far inside each row of X lies; negative outside, and 0 within rounding of the boundary."""
+        values = self._values(X).ravel() + self.intercept_[0]
+        # free support vectors lie on the boundary; on which side of it must not be a matter of rounding
+        values[np.abs(values) <= BOUNDARY * abs(self.intercept_[0])] = 0.0
+        return values
 
     def score_samples(self, X: Any) -> Array:
         """The decision function plus ``offset_``."""
-        return self._values(X).ravel()
+        return self.decision_function(X) + self.offset_[0]
 
     def predict(self, X: Any) -> Any:
-        """1 for each row inside, -1 for each outside."""
-        return np.where(self.decision_function(X) > 0.0, 1, -1).astype(np.intp)
+        """1 for each row inside or on the boundary, -1 for each outside."""
+        return np.where(self.decision_function(X) >= 0.0, 1, -1).astype(np.intp)

@@ -92,7 +92,8 @@ class _State:
     def ends(self) -> tuple[Array, Array]:
         """Which rows' b lie at an end: their distance is less than its multiplier, each in its own unit."""
         width = self.v + self.t
-        size = max(float(np.abs(self.problem.linear).mean()), self.problem.epsilon, 1e-300)
+        size = max(float(np.abs(self.problem.linear).mean()), self.problem.epsilon)
+        size = size or float(np.abs(self.product).mean()) or 1.0
         return self.live & (self.v / width < self.z / size), self.live & (self.t / width < self.w / size)
 
     def step(self) -> bool:

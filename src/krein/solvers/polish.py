@@ -20,10 +20,11 @@ from krein.solvers.system import Part, factorize
 
 __all__ = ["central_multiplier", "polish"]
 
-ROUNDS = 6
+ROUNDS = 8
 RIDGES = (0.0, 1e-8, 1e-5)  # of the largest entry of the diagonal, tried in this order
 LEAST = 1e-6  # the ridge of the factored form where the shift is zero: below, rounding takes over
 REFINEMENTS = 4
+LOST = 0.5  # share of the free rows
 DENSE = 2000  # free rows up to which K_FF itself is formed
 FREE, LOW, ZERO, HIGH = 0, 1, 2, 3
 
@@ -36,20 +37,22 @@ def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: tuple[
     """
     best: Point | None = None
     for ridge in RIDGES:
-        found = _rounds(problem, parts, point, ends, ridge)
+        found, lost = _rounds(problem, parts, point, ends, ridge)
         if found is not None and (best is None or found.gap < best.gap):
             best = found
-        if best is not None and best.gap <= 1e-3 * point.gap:
+        if best is not None and (best.gap <= 1e-2 * point.gap or not lost):
             break
     return best
 
 
 def _rounds(
     problem: Problem, parts: tuple[Part, ...], point: Point, ends: tuple[Array, Array], ridge: float
-) -> Point | None:
+) -> tuple[Point | None, bool]:
+    """The best point met with this ridge, and whether the free rows ran off."""
     held = _held(problem, point.b, *ends)
     b, multiplier = point.b, point.multiplier
     best: Point | None = None
+    lost = True
     for _ in range(ROUNDS):
         b = _on_edges(problem, b, held)
         solved = _free_rows(problem, parts, b, multiplier, held, ridge)
@@ -60,19 +63,23 @@ def _rounds(
         if not (held == FREE).any():
             multiplier = central_multiplier(problem, b, product)
         trial = problem.point(b, multiplier, product)
-        lost = trial.gap > 1e3 * (point.gap if best is None else best.gap)
+        lost = left > max(5, LOST * int((held == FREE).sum()))  # not a correction any more, and worse each time
         if best is None or trial.gap < best.gap:
             best = trial
+        if lost:
+            break
+        if left:
+            continue  # the slopes mean nothing before the free rows are solved for
         released = _released(problem, b, product, multiplier, held)
-        if lost or not (released.any() or left):
+        if not released.any():
             break
         held = np.where(released, FREE, held)
-    return best
+    return best, lost
 
 
 def _held(problem: Problem, b: Array, at_low: Array, at_high: Array) -> Array:
     """DENSE = 2000  # free rows up to which K_FF itself is formed
-FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at."""
+    FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at."""
     width = problem.high - problem.low
     if len(at_low) == 1:
         nearer = b - problem.low < 0.5 * width
@@ -93,16 +100,20 @@ def _on_edges(problem: Problem, b: Array, held: Array) -> Array:
 
 def _free_rows(
     problem: Problem, parts: tuple[Part, ...], b: Array, multiplier: float, held: Array, ridge: float
-) -> tuple[Array, float, Array, bool] | None:
-    """Solve for the free rows, put those that leave their side of the box on its edge; say whether any did."""
+) -> tuple[Array, float, Array, int] | None:
+    """Solve for the free rows, put those that leave their side of the box on its edge; say how many did."""
     f, free = problem.f, held == FREE
     if not free.any():
-        return b, multiplier, held, False
+        return b, multiplier, held, 0
     side = np.where(b > 0.0, 1.0, np.where(b < 0.0, -1.0, 0.0))
     if problem.epsilon:
         slope = problem.multiply(b) - problem.linear + multiplier
         side = np.where(side == 0.0, -np.sign(slope), side)  # a row set free from zero leaves it downhill
-    solve = _dense_solver(f, free, ridge) if free.sum() <= DENSE else _solver(f, parts, free, ridge)
+    solve = (
+        _dense_solver(f, free, ridge)
+        if free.sum() <= (min(f.rank, DENSE) if f.shift > 0.0 else DENSE)
+        else _solver(f, parts, free, ridge)
+    )
     if solve is None:
         return None
     ones = solve(np.where(free, 1.0, 0.0))
@@ -132,7 +143,7 @@ def _free_rows(
     edge_low = np.where(low == problem.low, LOW, ZERO)
     edge_high = np.where(high == problem.high, HIGH, ZERO)
     held = np.where(below, edge_low, np.where(above, edge_high, held))
-    return np.where(free, np.clip(b, low, high), b), multiplier, held, bool((below | above).any())
+    return np.where(free, np.clip(b, low, high), b), multiplier, held, int((below | above).sum())
 
 
 def _solver(f: Factorization, parts: tuple[Part, ...], free: Array, ridge: float) -> Callable[[Array], Array] | None:

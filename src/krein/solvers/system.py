@@ -196,5 +196,3 @@ def _middle_factor(part: Part, roots: Sequence[Array]) -> Array | BlockCholesky 
     B[np.arange(size), np.arange(size)] += 1.0
     upper, info = lapack.dpotrf(B, lower=0, clean=0, overwrite_a=1)
     return np.asarray(upper) if info == 0 else None
-
-

@@ -1,0 +1,191 @@
+"""The normalised cut of a factored matrix: K ~ U M Uᵀ in, the leading eigenvectors of its Laplacian out.
+
+As in scikit-learn an object's similarity to itself is no part of the graph: A = D^(-1/2) (K - diag K) D^(-1/2) with D
+the row sums of K - diag K. (Counted in, a row far from all others would be the best cluster of all.) Taking a diagonal
+away costs A its low rank, but not its inverse: with E = σ D + diag K, Woodbury's formula gives
+
+    (σ I - A)⁻¹ = D^(1/2) (E⁻¹ + E⁻¹U (M + M R (I - R M R)⁻¹ R M) UᵀE⁻¹) D^(1/2),    R² = UᵀE⁻¹U block by block,
+
+so a few steps of Lanczos on the inverse, at σ just above the spectrum, solve the eigenproblem with one gram and one
+r x r factorization. I - R M R is positive definite exactly if σ is above it: the factorization is the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg as spla
+
+from krein.arrays import Array, stream
+from krein.blocksparse import BlockSparse, congruent
+from krein.errors import InputError
+from krein.factorization import Factorization
+
+__all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
+
+FEW = 100  # up to this many rows the n x n matrix is the quickest way
+NOISE = 1e-6  # of the usual degree: less than this an approximation does not tell from nothing
+ABOVE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # how far above 1 the spectrum may end; 0 for similarities >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class Degrees:
+    """Row sums without the diagonal, those that no cut can use replaced."""
+
+    sums: Array  # (n,), > 0
+    own: Array  # (n,), the diagonal
+    n_nonpositive: int  # how many were replaced
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The embedding of the normalised cut: eigenvectors of A divided by the root of the degrees."""
+
+    values: Array  # (p,) of A, descending; the Laplacian's are 1 minus these
+    embedding: Array  # (n, p)
+
+
+def degrees(f: Factorization, noise: float = NOISE) -> Degrees:
+    """Row sums of K - diag K; one that is not above ``noise`` times their median becomes the median.
+
+    Such a row is connected with nothing that could be told from an error; a large degree leaves it so.
+    """
+    own = f.diagonal() - f.shift
+    return _usable(f.lift(f.core @ f.project(np.ones(f.shape[0]))) - own, own, noise)
+
+
+def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.0, seed: int = 0) -> Cut:
+    """The ``wanted`` leading eigenvectors of A, divided by the root of the degrees; n k + r² a step, and r³."""
+    n, root = f.shape[0], np.sqrt(d.sums)
+    if n <= FEW or wanted >= n - 1:
+        K = f.to_dense()
+        np.fill_diagonal(K, 0.0)
+        return _dense(K / root / root[:, None], root, wanted)
+
+    def product(x: Array) -> Array:
+        y = x / root
+        return np.asarray((f.lift(f.core @ f.project(y)) - d.own * y) / root)
+
+    return _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed)
+
+
+def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tuple[Cut, Degrees]:
+    """The same for a matrix of few rows as it is; overwrites its diagonal."""
+    own = np.diag(K).copy()
+    np.fill_diagonal(K, 0.0)
+    d = _usable(K.sum(1), own, 0.0)
+    root = np.sqrt(d.sums)
+    A = K / root / root[:, None]
+    if len(A) <= FEW or wanted >= len(A) - 1:
+        return _dense(A, root, wanted), d
+    tried = ((1.0 + above, _solver(A / (1.0 + above))) for above in ABOVE)
+    sigma, solve = next(((sigma, solve) for sigma, solve in tried if solve is not None), (0.0, None))
+    if solve is None:
+        raise _not_a_cut()
+    return _lanczos(A.__matmul__, sigma, lambda x: solve(x) / sigma, root, wanted, tol, seed), d
+
+
+def _usable(sums: Array, own: Array, noise: float) -> Degrees:
+    positive = sums[sums > 0.0]
+    usual = float(np.median(positive)) if len(positive) else 1.0
+    poor = ~(sums > noise * usual)
+    return Degrees(np.where(poor, usual, sums), own, int(poor.sum()))
+
+
+def _dense(A: Array, root: Array, wanted: int) -> Cut:
+    values, vectors = np.linalg.eigh((A + A.T) / 2.0)
+    first = max(0, len(A) - wanted)
+    return _ordered(values[first:], vectors[:, first:], root)
+
+
+def _lanczos(
+    product: Callable[[Array], Array],
+    sigma: float,
+    inverse: Callable[[Array], Array],
+    root: Array,
+    wanted: int,
+    tol: float,
+    seed: int,
+) -> Cut:
+    """Lanczos on (σ I - A)⁻¹, whose largest eigenvalues are far apart: ARPACK's shift-and-invert mode."""
+    options: dict[str, Any] = {"shape": (len(root), len(root)), "dtype": np.dtype(np.float64)}
+    start = stream(seed, 30).uniform(-1.0, 1.0, len(root))
+    try:
+        found: Any = spla.eigsh(
+            spla.LinearOperator(matvec=lambda x: product(x.ravel()), **options), k=wanted, sigma=sigma, which="LM",
+            OPinv=spla.LinearOperator(matvec=lambda x: -inverse(x.ravel()), **options), v0=start, tol=tol,
+        )  # fmt: skip
+    except spla.ArpackNoConvergence as stopped:
+        raise InputError(
+            f"Only {len(stopped.eigenvalues)} of {wanted} eigenvectors of the normalised cut converged. Ask for fewer "
+            "clusters or components, or a larger eigen_tol."
+        ) from None
+    return _ordered(np.asarray(found[0]), np.asarray(found[1]), root)
+
+
+def _ordered(values: Array, vectors: Array, root: Array) -> Cut:
+    """Largest eigenvalue first, D^(-1/2) applied, the largest entry of each column positive."""
+    order = np.argsort(-values, kind="stable")
+    embedding = vectors[:, order] / root[:, None]
+    peak = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(len(values))]
+    return Cut(values[order], embedding * np.where(peak < 0.0, -1.0, 1.0))
+
+
+def _resolvent(f: Factorization, d: Degrees) -> tuple[float, Callable[[Array], Array]]:
+    """Return (σ, x -> (σ I - A)⁻¹ x) for the smallest σ tried that is above the spectrum of A."""
+    root = np.sqrt(d.sums)
+    for above in ABOVE:
+        sigma = 1.0 + above
+        E = sigma * d.sums + d.own
+        if E.min() <= 0.0:  # a diagonal so negative that σ has to be larger
+            continue
+        R = [_root(C) for C in f.gram(1.0 / E)]
+        solve = _solver(congruent(f.core, R, f.ranks))
+        if solve is None:
+            continue
+
+        def inverse(x: Array, E: Array = E, R: list[Array] = R, solve: Callable[[Array], Array] = solve) -> Array:
+            y = x * root / E
+            inside = f.core @ f.project(y)
+            inside = inside + f.core @ _blocks(R, solve(_blocks(R, inside, f)), f)
+            return np.asarray((y + f.lift(inside) / E) * root)
+
+        return sigma, inverse
+    raise _not_a_cut()
+
+
+def _not_a_cut() -> InputError:
+    return InputError(
+        f"The normalised cut needs similarities >= 0; this matrix has eigenvalues beyond {ABOVE[-1]:g} where 1 is the "
+        "largest possible. Use a kernel that is not negative, or a higher rank."
+    )
+
+
+def _solver(B: Array | BlockSparse) -> Callable[[Array], Array] | None:
+    """x -> (I - B)⁻¹ x, or None if that is not positive definite."""
+    if isinstance(B, BlockSparse):
+        rest = B.map_blocks(lambda i, j, block: -block, B.ranks)
+        if rest.can_factor:
+            factor = rest.cholesky(1.0)
+            return None if factor is None else lambda x: factor.refined(lambda v: rest @ v + v, x[:, None]).ravel()
+        return (lambda x: rest.solve(x, 1.0)) if rest.ends.smallest - rest.ends.residual > -1.0 else None
+    try:
+        triangle = scipy.linalg.cho_factor(np.eye(len(B)) - B, lower=True, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    return lambda x: np.asarray(scipy.linalg.cho_solve(triangle, x, check_finite=False))
+
+
+def _root(C: Array) -> Array:
+    values, vectors = np.linalg.eigh(C)
+    whole = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return np.asarray((whole + whole.T) / 2.0)
+
+
+def _blocks(R: list[Array], x: Array, f: Factorization) -> Array:
+    """blockdiag(R) x."""
+    return np.concatenate([Ri @ x[cols] for Ri, (_, cols) in zip(R, f.spans, strict=True)])

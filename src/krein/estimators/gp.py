@@ -1,0 +1,407 @@
+"""Gaussian process regression on the factored matrix: scikit-learn's, on data where an n x n matrix is no option.
+
+The kernel's parameters and the noise are those of most evidence (`gp_evidence`), the rest is linear algebra in the
+core (`gp_posterior`). What the approximation leaves of k(x, x) is not lost: on average it stands beside the noise when
+y is explained, and in the predictive variance k(x, x) is taken exactly, or the process would be overconfident.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from sklearn.base import MultiOutputMixin, RegressorMixin, clone
+from sklearn.gaussian_process import kernels as sk
+from sklearn.utils import check_random_state
+
+from krein.approximation import Approximation
+from krein.arrays import Array, seed_from
+from krein.eigensystem import Eigensystem, eigensystem
+from krein.errors import InputError, one_of, warn, whole_number
+from krein.estimators.expansion import is_exact, seen_by
+from krein.estimators.given import check_square
+from krein.estimators.gp_evidence import Group, exact_evidence, learn, spectral
+from krein.estimators.gp_posterior import Posterior, Scales, evidence_of, posterior, scaled
+from krein.estimators.machine import KernelMachine
+from krein.estimators.naming import kernel_for
+from krein.estimators.sklearn_kernels import AsSklearn, noise_place, scale_places, scales, signal, translate, with_noise
+from krein.factorization import Factorization
+from krein.kernels import Kernel, Precomputed, count_objects
+from krein.kernels.objects import rows
+
+__all__ = ["GaussianProcessRegressor"]
+
+CHUNK = 2**24  # numbers of k(X, X_train) or u(X) held at a time
+STEP = 1e-4  # of theta, where the evidence of an approximation is differentiated
+
+
+@dataclass(eq=False, repr=False)
+class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):  # type: ignore[misc]
+    """Gaussian process regression, after scikit-learn's, through a factored kernel matrix.
+
+    Up to 2000 rows everything is exact and as in scikit-learn. Beyond, kernel parameters are learned on a thousand
+    rows at random and a few dense neighbourhoods, and amplitude and noise then on all rows.
+
+    Parameters
+    ----------
+    kernel : kernel object of sklearn.gaussian_process.kernels, krein kernel, name or callable, default=None
+        None is ``1.0 * RBF(1.0)`` of scikit-learn. WhiteKernel terms are noise. A krein kernel (or a name) is given
+        an amplitude and a noise, ``amplitude * kernel + WhiteKernel``, and these and its gamma, rho or factors are
+        learned, starting from the values it has or, where they are left open, is bound to; with ``optimizer=None`` it
+        is taken as it is.
+    alpha : float or array of shape (n_samples,), default=1e-10
+        Variance of the noise, beside what the kernel says.
+    optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
+    n_restarts_optimizer : int, default=0
+    normalize_y : bool, default=False
+    copy_X_train : bool, default=True
+    n_targets : int or None, default=None
+        Of the prior, before fit.
+    random_state : int, RandomState, Generator or None
+        Of restarts, of the rows parameters are learned on, and of the approximation.
+    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
+approximation, n_jobs, verbose
+        See `krein.estimators.machine.KernelMachine`. An indefinite kernel is clipped or flipped, whichever has more
+        evidence. An approximation that is handed in keeps its kernel: amplitude and noise alone are learned.
+
+    Attributes
+    ----------
+    kernel_ : kernel object
+        With the parameters learned.
+    X_train_, y_train_ : the data, y normalised
+    alpha_ : array of shape (n_samples,) or (n_samples, n_targets)
+        Dual coefficients.
+    L_ : array
+        Cholesky factor of the covariance, where that is exact.
+    log_marginal_likelihood_value_ : float
+        The evidence of ``kernel_.theta``.
+    noise_ : float or array
+        Variance of the noise: alpha and the kernel's.
+    approximation_ : Approximation
+        Of the kernel without noise; its amplitude is the one before it was settled on all rows.
+    correction_, n_negative_, relative_error_, n_iter_, converged_ : what happened
+    """
+
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: Any = 1e-10
+    optimizer: Any = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    normalize_y: bool = False
+    copy_X_train: bool = True
+    n_targets: int | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.sparse = self._takes_sparse
+        return tags
+
+    @property
+    def _speaks_sklearn(self) -> bool:
+        return self.kernel is None or isinstance(self.kernel, sk.Kernel)
+
+    @property
+    def _takes_sparse(self) -> bool:
+        if isinstance(self.kernel, str):
+            return self.kernel != "precomputed"
+        return isinstance(self.kernel, Kernel) and self.kernel.accepts_sparse
+
+    def _vectors(self, X: Any) -> bool:
+        if self._speaks_sklearn:
+            return self.kernel is None or bool(self.kernel.requires_vector_input)
+        return super()._vectors(X)
+
+    def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
+        return super()._checked(X, y, reset=reset, **{"accept_sparse": "csr" if self._takes_sparse else False} | checks)
+
+    # -- fit -------------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
+        """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
+        one_of("correction", self.correction, self._corrections)
+        whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
+        y = self._normalised(np.array(y, dtype=np.float64))
+        objects, kernel = self._objects_and_kernel(X, y)
+        self.X_train_ = objects.copy() if self.copy_X_train and hasattr(objects, "copy") else objects
+        self.y_train_ = y
+        columns = y.reshape(len(y), -1)
+        whole = Group(self.X_train_, columns, self._alpha(len(y)))
+        self.n_iter_, self.converged_ = 0, True
+        if self.optimizer is not None and kernel.n_dims > 0:
+            seed = seed_from(self.random_state)
+            found = learn(
+                kernel, whole, how=self.correction, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
+                seed=seed, rng=np.random.RandomState(seed % 2**32),
+            )  # fmt: skip
+            kernel = kernel.clone_with_theta(found.theta)
+            self.n_iter_, self.converged_ = found.iterations, found.converged
+        self.kernel_ = kernel
+        self._condition(whole)
+        if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
+            self.kernel_._check_bounds_params()
+        return self
+
+    def _normalised(self, y: Array) -> Array:
+        seen = y.shape[1] if y.ndim > 1 else 1
+        if self.n_targets is not None and seen != self.n_targets:
+            raise InputError(
+                "The number of targets seen in `y` is different from the parameter `n_targets`. Got "
+                f"{seen} != {self.n_targets}."
+            )
+        shape = (y.shape[1],) if y.ndim == 2 else 1
+        self._y_train_mean, self._y_train_std = np.zeros(shape), np.ones(shape)
+        if self.normalize_y:
+            self._y_train_mean, spread = np.mean(y, axis=0), np.std(y, axis=0)
+            tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(self._y_train_mean), 1e-300)
+            self._y_train_std = np.where(spread <= tiny, 1.0, spread)
+        return np.asarray((y - self._y_train_mean) / self._y_train_std)
+
+    def _alpha(self, n: int) -> Array:
+        alpha = np.asarray(self.alpha, dtype=np.float64)
+        if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
+            raise InputError(
+                f"alpha must be a scalar or an array with same number of entries as y. ({alpha.shape} != ({n},))"
+            )
+        if not np.isfinite(alpha).all() or alpha.min() < 0.0:
+            raise InputError(f"alpha must be finite and at least 0, a variance; got {self.alpha!r}.")
+        return np.broadcast_to(alpha, (n,)).copy()
+
+    def _objects_and_kernel(self, X: Any, y: Array) -> tuple[Any, Any]:
+        """Return the objects and the kernel object that is to be learned."""
+        if self.approximation is not None:
+            return X, self._learnable(AsSklearn(self.approximation.kernel, "fixed"), X, y)
+        if self._speaks_sklearn:
+            return X, clone(self.kernel) if self.kernel is not None else sk.ConstantKernel() * sk.RBF()
+        if self._precomputed:
+            check_square(X)
+            objects: Any = np.arange(X.shape[0])
+            return objects, self._learnable(AsSklearn(Precomputed(X)), objects, y)
+        return X, self._learnable(AsSklearn(self._bound(X)), X, y)
+
+    def _learnable(self, kernel: AsSklearn, objects: Any, y: Array) -> Any:
+        return kernel if self.optimizer is None else with_noise(kernel, objects, float(np.mean(np.square(y))) or 1.0)
+
+    def _bound(self, X: Any) -> Kernel:
+        return kernel_for(
+            self.kernel, X, gamma=self.gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params
+        )
+
+    # -- conditioning on y -----------------------------------------------------------------------------------------
+
+    def _condition(self, whole: Group) -> None:
+        clean = signal(self.kernel_)
+        self._scale = None if self.approximation is not None else scales(clean, whole.objects)
+        a = self._settle(self._approximated(clean, whole.objects), lambda a: self._judged(a, whole))
+        self._posterior: Posterior | None = None
+        if self._direct:
+            K = self.kernel_(whole.objects)
+            value, _, dual, factor = evidence_of(K, whole.noise + a.factorization.shift, whole.y)
+            if factor is None:
+                raise np.linalg.LinAlgError(
+                    f"The kernel, {self.kernel_}, is not returning a positive definite matrix. Try gradually "
+                    "increasing the 'alpha' parameter of your GaussianProcessRegressor estimator."
+                )
+            self.L_ = factor
+        else:
+            f, system = self._completed(a, clean, whole.objects)
+            if self.optimizer is not None:
+                f, system = self._rescaled(f, system, whole)
+            self._posterior = posterior(f, self._noise(whole), whole.y, system)
+            value, dual = self._posterior.evidence, self._posterior.dual
+        self.log_marginal_likelihood_value_ = np.float64(value)
+        self.noise_ = self._noise(whole)
+        self.alpha_ = dual[:, 0] if self.y_train_.ndim == 1 else dual
+
+    def _approximated(self, clean: Any, objects: Any) -> Approximation:
+        """The approximation of the signal, over columns in units of its length scales."""
+        placed = objects if self._scale is None else objects / self._scale
+        return self._factor(placed, translate(clean, self._scale))
+
+    def _completed(self, a: Approximation, clean: Any, objects: Any) -> tuple[Factorization, Eigensystem]:
+        """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
+        f, system = a.factorization, eigensystem(a.factorization.core, a.factorization.ranks)
+        own = clean.diag(objects)
+        if self.approximation is not None:
+            f, system = scaled(f, system, float(np.mean(own) / np.mean(AsSklearn(a.kernel).diag(objects))))
+        held = f.diagonal(system.diagonal_core(system.values)) + f.shift
+        return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
+
+    def _rescaled(self, f: Factorization, system: Eigensystem, whole: Group) -> tuple[Factorization, Eigensystem]:
+        """Amplitude and noise of most evidence on all rows, where the kernel has them and the noise is one number."""
+        places, place, noise = scale_places(self.kernel_), noise_place(self.kernel_), self._noise(whole)
+        if (places is None and place is None) or np.ndim(noise) > 0:
+            return f, system
+        theta, ends = self.kernel_.theta, self.kernel_.bounds
+        level = 0.0 if place is None else math.exp(theta[place])
+        bounds = np.zeros((2, 2))
+        if places is not None:
+            bounds[0] = (ends[places, 0] - theta[places]).max(), (ends[places, 1] - theta[places]).min()
+        if place is not None:
+            bounds[1] = ends[place]
+        free = (places is not None, place is not None)
+        known = max(0.0, float(noise) - level)
+        ratio, level = Scales.of(f, whole.y, system).best(level, known, bounds, free)
+        if places is not None:
+            theta[places] += math.log(ratio)
+        if place is not None:
+            theta[place] = math.log(level)
+        self.kernel_ = self.kernel_.clone_with_theta(np.clip(theta, ends[:, 0], ends[:, 1]))
+        return scaled(f, system, ratio)
+
+    def _noise(self, whole: Group, kernel: Any = None) -> Any:
+        """The variance of the noise: one number, or one per row where they differ."""
+        kernel = self.kernel_ if kernel is None else kernel
+        noise = whole.noise + (kernel.diag(whole.objects) - signal(kernel).diag(whole.objects))
+        return float(noise[0]) if np.ptp(noise) <= 1e-12 * noise.max() else noise
+
+    def _judged(self, a: Approximation, whole: Group) -> str:
+        """Clip or flip, by the evidence; rounding alone is left as it is."""
+        if a.kernel.traits.psd and is_exact(a):
+            return "none"
+
+        def evidence(how: str) -> float:
+            f, system = self._completed(a.corrected(how), signal(self.kernel_), whole.objects)
+            return posterior(f, self._noise(whole), whole.y, system).evidence
+
+        return max(("flip", "clip"), key=evidence)
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, Array]:
+        """Return log p(y) at theta, and its gradient if asked for; without theta that of ``kernel_``.
+
+        Of exact data it is the exact one. Else the matrix is approximated anew at theta, with the random numbers of
+        the fit, and the gradient is by central differences.
+        """
+        if theta is None:
+            if eval_gradient:
+                raise InputError("Gradient can only be evaluated for theta!=None")
+            return self.log_marginal_likelihood_value_
+        theta = np.asarray(theta, dtype=np.float64)
+        same = np.array_equal(theta, self.kernel_.theta)
+        kernel = self.kernel_.clone_with_theta(theta)
+        if not clone_kernel:
+            self.kernel_ = kernel
+        whole = Group(self.X_train_, self.y_train_.reshape(len(self.y_train_), -1), self._alpha(len(self.y_train_)))
+        if is_exact(self._uncorrected) and self.approximation is None:
+            how = None if self.correction_ == "none" else spectral(kernel, self.correction_)
+            value, slopes = exact_evidence(kernel, whole, how, eval_gradient)
+            return (np.float64(value), slopes) if eval_gradient else np.float64(value)
+        value = self.log_marginal_likelihood_value_ if same else self._evidence_at(kernel, whole)
+        if not eval_gradient:
+            return value
+        steps = STEP * np.eye(len(theta))
+        ends = [[self._evidence_at(kernel.clone_with_theta(theta + s), whole) for s in (h, -h)] for h in steps]
+        return value, np.array([(up - down) / (2.0 * STEP) for up, down in ends])
+
+    def _evidence_at(self, kernel: Any, whole: Group) -> float:
+        clean = signal(kernel)
+        a = self._approximated(clean, whole.objects)
+        a = a if self.correction_ == "none" else a.corrected(self.correction_)
+        f, system = self._completed(a, clean, whole.objects)
+        return np.float64(posterior(f, self._noise(whole, kernel), whole.y, system).evidence)
+
+    # -- predict ---------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Return the mean at X, and its standard deviation or covariance if asked for; of the prior before fit.
+
+        As in scikit-learn the kernel's own noise is part of the deviation, alpha is not.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        X = self._checked(X, "no_validation", reset=False)[0]
+        if not hasattr(self, "X_train_"):
+            return self._prior(X, return_std, return_cov)
+        if return_cov:
+            mean, spread = self._joint(X)
+        else:
+            width = len(self.X_train_) if self._posterior is None else max(1, len(self._posterior.inner))
+            n, step = count_objects(X), max(1, CHUNK // width)
+            parts = [self._marginal(rows(X, slice(i, i + step)), return_std) for i in range(0, n, step)]
+            mean, spread = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+            if return_std and (spread < 0.0).any():
+                warn("Predicted variances smaller than 0. Setting those variances to 0.")
+                spread = np.maximum(spread, 0.0)
+        mean = _squeezed(self._y_train_std * mean + self._y_train_mean)
+        if not (return_std or return_cov):
+            return mean
+        spread = _squeezed(np.multiply.outer(spread, np.atleast_1d(np.square(self._y_train_std))))
+        return mean, np.sqrt(spread) if return_std else spread
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw functions from the process, (n_X, n_samples) or (n_X, n_targets, n_samples)."""
+        rng = check_random_state(random_state)
+        mean, cov = self.predict(X, return_cov=True)
+        check = "warn" if getattr(self, "_posterior", None) is None else "ignore"
+        if mean.ndim == 1:
+            return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
+        each = [
+            rng.multivariate_normal(mean[:, i], cov[..., i], n_samples, check_valid=check).T[:, None]
+            for i in range(mean.shape[1])
+        ]
+        return np.hstack(each)
+
+    def _marginal(self, X: Any, variance: bool) -> tuple[Array, Array]:
+        """The mean, (m, p), and the variance at X, (m,), of the normalised targets."""
+        if self._posterior is None:
+            cross = self._cross(X)
+            mean = cross @ self.alpha_.reshape(len(cross.T), -1)
+            if not variance:
+                return mean, np.empty(0)
+            V = solve_triangular(self.L_, cross.T, lower=True, check_finite=False)
+            return mean, self._self(X) - np.einsum("ij,ij->j", V, V)
+        u = self._extended(X)
+        mean = u @ self._posterior.inner
+        if not variance:
+            return mean, np.empty(0)
+        before, after = self._posterior.explained(u)
+        clean = signal(self.kernel_).diag(X)
+        return mean, np.maximum(clean - before, 0.0) + after + (self._self(X) - clean)
+
+    def _joint(self, X: Any) -> tuple[Array, Array]:
+        """The mean and the covariance at X, (m, m), of the normalised targets."""
+        mean, _ = self._marginal(X, variance=False)
+        if self._posterior is None:
+            V = solve_triangular(self.L_, self._cross(X).T, lower=True, check_finite=False)
+            self._self(rows(X, slice(0, 1)))
+            return mean, self.kernel_(X) - V.T @ V
+        before, after = self._posterior.covariance(self._extended(X))
+        cov = self.kernel_(X) - before + after
+        cov[np.diag_indices_from(cov)] = self._marginal(X, variance=True)[1]
+        return mean, cov
+
+    def _extended(self, X: Any) -> Any:
+        a, objects = seen_by(self.approximation_, X if self._scale is None else X / self._scale)
+        return a.extend(objects)
+
+    def _cross(self, X: Any) -> Array:
+        if self._precomputed:
+            clean = signal(self.kernel_)
+            return np.asarray(X) * (clean.k1.constant_value if isinstance(clean, sk.Product) else 1.0)
+        return np.asarray(self.kernel_(X, self.X_train_))
+
+    def _self(self, X: Any) -> Array:
+        if self._precomputed:
+            raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
+        return np.array(self.kernel_.diag(X), dtype=np.float64)
+
+    def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
+        targets = self.n_targets or 1
+        kernel = self.kernel if isinstance(self.kernel, sk.Kernel) else sk.ConstantKernel() * sk.RBF()
+        if not self._speaks_sklearn:
+            kernel = AsSklearn(self._bound(X))
+        mean = _squeezed(np.zeros((count_objects(X), targets)))
+        if not (return_std or return_cov):
+            return mean
+        spread = kernel(X) if return_cov else np.sqrt(kernel.diag(X))
+        return mean, spread if targets == 1 else np.repeat(spread[..., None], targets, axis=-1)
+
+
+def _squeezed(values: Array) -> Array:
+    return values[..., 0] if values.ndim > 1 and values.shape[-1] == 1 else values

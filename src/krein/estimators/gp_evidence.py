@@ -1,0 +1,137 @@
+"""Rows and a kernel object in, the theta of most evidence out: exactly on few rows, on telling groups of many.
+
+Up to `EXACT_ROWS` rows the evidence is the exact one, its gradient analytic. Of more rows some at random show the long
+scales, and some neighbourhoods, every row of them, the short scales and the noise: the sum of their exact evidences is
+maximised (a composite likelihood). Amplitude and noise are settled afterwards on all rows, from the factored matrix.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from krein.arrays import Array, stream
+from krein.error_estimate import EXACT_ROWS
+from krein.errors import InputError
+from krein.estimators.gp_posterior import evidence_of
+from krein.estimators.sklearn_kernels import declared_psd, noise_place, signal
+from krein.kernels import count_objects, take
+
+__all__ = ["Group", "Learned", "exact_evidence", "learn", "spectral"]
+
+RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Rows whose evidence is taken together."""
+
+    objects: Any
+    y: Array  # (m, p)
+    noise: Array  # (m,) known noise, beside what the kernel has
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A theta, the evidence of the groups there, and how it was found."""
+
+    theta: Array
+    evidence: float
+    iterations: int
+    converged: bool
+
+
+def groups_of(whole: Group, seed: int) -> list[Group]:
+    """All rows if they are few, else some at random."""
+    n = count_objects(whole.objects)
+    return [whole] if n <= EXACT_ROWS else [_take(whole, stream(seed, 60).choice(n, RANDOM_ROWS, replace=False))]
+
+
+def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
+    """The nearest rows of some, by the kernel's own distance k(x, x) + k(c, c) - 2 k(x, c)."""
+    clean = signal(kernel)
+    n = count_objects(whole.objects)
+    own = clean.diag(whole.objects)
+    found = []
+    for i in stream(seed, 61).choice(n, NEIGHBOURHOODS, replace=False):
+        distances = own - 2.0 * clean(whole.objects, take(whole.objects, [i]))[:, 0]
+        found.append(_take(whole, np.sort(np.argpartition(distances, NEIGHBOURS)[:NEIGHBOURS])))
+    return found
+
+
+def exact_evidence(kernel: Any, group: Group, how: str | None, slopes: bool) -> tuple[float, Array]:
+    """Return (log p(y), its gradient in theta) of a dense matrix; ``how`` as in `evidence_of`."""
+    none = np.zeros(kernel.n_dims)
+    found = kernel(group.objects, eval_gradient=slopes)
+    K, by_theta = found if slopes else (found, none)
+    extra = np.zeros(len(K))
+    if how is not None:  # a correction is of the signal alone
+        clean = signal(kernel).diag(group.objects)
+        extra = np.diag(K) - clean
+        np.fill_diagonal(K, clean)
+    value, derivative = evidence_of(K, extra + group.noise, group.y, how)[:2]
+    if not slopes or not np.isfinite(value):
+        return value, none
+    W, by_noise = derivative()
+    gradient = np.tensordot(W, by_theta, axes=2)
+    place = noise_place(kernel)
+    if how is not None and place is not None:
+        gradient[place] = by_noise @ by_theta[np.arange(len(K)), np.arange(len(K)), place]
+    return value, gradient
+
+
+def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, seed: int, rng: Any) -> Learned:
+    """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones."""
+    correction = spectral(kernel, how)
+    groups = groups_of(whole, seed)
+    found = [_climb(kernel, kernel.theta, groups, correction, optimizer)]
+    if restarts > 0:
+        if not np.isfinite(kernel.bounds).all():
+            raise InputError(
+                "Multiple optimizer restarts (n_restarts_optimizer>0) requires that all bounds are finite."
+            )
+        starts = [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
+        found += [_climb(kernel, start, groups, correction, optimizer) for start in starts]
+    best = max(found, key=lambda each: each.evidence)
+    if groups[0] is whole:
+        return best
+    groups = groups + neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)
+    last = _climb(kernel, best.theta, groups, correction, optimizer)
+    return Learned(last.theta, last.evidence, best.iterations + last.iterations, best.converged and last.converged)
+
+
+def spectral(kernel: Any, how: str) -> str | None:
+    """The correction that the evidence takes into account: none of a kernel that is psd by its making."""
+    return None if how == "none" or (declared_psd(kernel) and how != "square") else how
+
+
+def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any) -> Learned:
+    def objective(theta: Array, eval_gradient: bool = True) -> Any:
+        at = kernel.clone_with_theta(theta)
+        found = [exact_evidence(at, group, how, eval_gradient) for group in groups]
+        value = -sum(each[0] for each in found)
+        return (value, -np.sum([each[1] for each in found], axis=0)) if eval_gradient else value
+
+    if callable(optimizer):
+        theta, value = optimizer(objective, start, bounds=kernel.bounds)
+        return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True)
+    if optimizer != "fmin_l_bfgs_b":
+        raise InputError(f"optimizer must be 'fmin_l_bfgs_b', a callable or None; got {optimizer!r}.")
+    result = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=kernel.bounds)
+    if not result.success:
+        warnings.warn(
+            f"lbfgs failed to converge after {result.nit} iterations (status={result.status}): {result.message}. The "
+            "best parameters found are used; scale the data or widen the kernel's bounds.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return Learned(result.x, -float(result.fun), int(result.nit), bool(result.success))
+
+
+def _take(whole: Group, indices: Any) -> Group:
+    return Group(take(whole.objects, indices), whole.y[indices], whole.noise[indices])

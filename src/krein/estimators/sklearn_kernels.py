@@ -1,0 +1,283 @@
+"""scikit-learn's kernel objects and krein's kernels, each in the other's language.
+
+A Gaussian process is fitted in scikit-learn's: a kernel object has theta, bounds and gradients, and WhiteKernel is
+noise. `AsSklearn` brings a krein kernel there. What is approximated is the signal, the kernel object without its noise,
+as a krein kernel (`translate`), over columns divided by its length scales, so that clusters follow its own distances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.gaussian_process import kernels as sk
+
+from krein.arrays import Array
+from krein.kernels import RBF, FromCallable, Kernel, Product, Scaled, Sum, Traits, is_vectors
+from krein.kernels.objects import rows
+from krein.objects import takes_vectors
+
+__all__ = [
+    "AsSklearn",
+    "FromSklearn",
+    "declared_psd",
+    "noise_place",
+    "scale_places",
+    "scales",
+    "signal",
+    "translate",
+    "with_noise",
+]
+
+OPEN = ("gamma", "rho", "factor")  # parameters of krein kernels that are scales, and so may be learned
+STEP = 1e-5  # of log(parameter), for central differences: their error is about STEP² and 1e-16 / STEP
+ZERO = sk.ConstantKernel(0.0, "fixed")
+
+
+# -- a krein kernel as a kernel object of scikit-learn -----------------------------------------------------------------
+
+
+class AsSklearn(sk.Kernel):  # type: ignore[misc]
+    """A krein kernel with theta: the logarithms of its gamma, rho and factors, 1e-5 to 1e5 times their start."""
+
+    def __init__(self, kernel: Kernel, limits: Any = None) -> None:
+        self.kernel = kernel
+        self.limits = limits  # (low, high) of each parameter, None for the default, "fixed" to learn none
+
+    def _free(self) -> list[tuple[tuple[str, ...], float]]:
+        return [] if isinstance(self.limits, str) else _open(self.kernel)
+
+    @property
+    def hyperparameters(self) -> list[Any]:
+        found = self._free()
+        if not found:
+            return []
+        limits = self.limits or tuple((1e-5 * value, 1e5 * value) for _, value in found)
+        return [
+            sk.Hyperparameter(".".join(path), "numeric", np.array([ends]))
+            for (path, _), ends in zip(found, limits, strict=True)
+        ]
+
+    @property
+    def theta(self) -> Array:
+        return np.log(np.array([value for _, value in self._free()]))
+
+    @theta.setter
+    def theta(self, theta: Array) -> None:
+        limits = tuple((float(h.bounds[0, 0]), float(h.bounds[0, 1])) for h in self.hyperparameters)
+        for (path, _), value in zip(self._free(), np.exp(theta), strict=True):
+            self.kernel = _with(self.kernel, path, float(value))
+        self.limits = limits or self.limits
+
+    @property
+    def bounds(self) -> Array:
+        found = [h.bounds[0] for h in self.hyperparameters]
+        return np.log(np.array(found)) if found else np.empty((0, 2))
+
+    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+        K = np.asarray(self.kernel(X, X if Y is None else Y), dtype=np.float64)
+        if not eval_gradient:
+            return K
+        slopes = np.empty((*K.shape, len(self._free())))
+        for i, (path, value) in enumerate(self._free()):
+            up, down = (_with(self.kernel, path, value * float(np.exp(h)))(X, X) for h in (STEP, -STEP))
+            slopes[..., i] = (np.asarray(up, dtype=np.float64) - down) / (2.0 * STEP)
+        return K, slopes
+
+    def diag(self, X: Any) -> Array:
+        return np.asarray(self.kernel.diag(X), dtype=np.float64)
+
+    def is_stationary(self) -> bool:
+        return self.kernel.traits.stationary
+
+    @property
+    def requires_vector_input(self) -> bool:
+        return takes_vectors(self.kernel)
+
+    def __repr__(self) -> str:
+        return repr(self.kernel)
+
+
+def with_noise(plain: AsSklearn, objects: Any, size: float) -> Any:
+    """amplitude * kernel + noise, to be learned; at first the noise is a tenth of ``size``, the mean square of y."""
+    if isinstance(plain.kernel, Scaled) and plain.limits is None:
+        plain = AsSklearn(plain.kernel.kernel)  # one factor is enough
+    own = float(np.mean(plain.diag(rows(objects, slice(0, 1000)))))
+    amplitude, level = size / own if own > 0.0 else size, 0.1 * size
+    constant = sk.ConstantKernel(amplitude, (1e-5 * amplitude, 1e5 * amplitude))
+    return constant * plain + sk.WhiteKernel(level, (1e-9 * level, 1e3 * level))
+
+
+def _open(kernel: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], float]]:
+    """The parameters that may be learned, with the way to them through sums, products and wrappers."""
+    if isinstance(kernel, tuple):
+        return [found for i, part in enumerate(kernel) for found in _open(part, (*path, str(i)))]
+    if not (isinstance(kernel, Kernel) and is_dataclass(kernel)):
+        return []
+    found = []
+    for field in fields(kernel):
+        value = getattr(kernel, field.name)
+        if field.name in OPEN and isinstance(value, float):
+            found.append(((*path, field.name), value))
+        elif isinstance(value, Kernel | tuple):
+            found += _open(value, (*path, field.name))
+    return found
+
+
+def _with(kernel: Any, path: tuple[str, ...], value: float) -> Any:
+    """The kernel with one parameter changed."""
+    if not path:
+        return value
+    if isinstance(kernel, tuple):
+        i = int(path[0])
+        return (*kernel[:i], _with(kernel[i], path[1:], value), *kernel[i + 1 :])
+    return replace(kernel, **{path[0]: _with(getattr(kernel, path[0]), path[1:], value)})
+
+
+# -- a kernel object of scikit-learn as a krein kernel -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FromSklearn(Kernel):
+    """A kernel object of scikit-learn, of vectors whose columns were divided by ``scale`` before they came here."""
+
+    wrapped: Any
+    scale: Array | None = None
+
+    @property
+    def traits(self) -> Traits:
+        stationary = bool(self.wrapped.is_stationary())
+        return Traits(stationary=stationary, psd=True if declared_psd(self.wrapped) else None)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return np.asarray(self.wrapped(self._given(A), self._given(A if B is None else B)))
+
+    def diag(self, A: Any) -> Array:
+        return np.array(self.wrapped.diag(self._given(A)), dtype=np.float64)
+
+    def _given(self, A: Any) -> Any:
+        return A if self.scale is None else A * self.scale
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FromSklearn) or (self.scale is None) != (other.scale is None):
+            return False
+        same = self.scale is None or np.array_equal(self.scale, np.asarray(other.scale))
+        return bool(self.wrapped == other.wrapped) and bool(same)
+
+    def __hash__(self) -> int:
+        return hash((FromSklearn, type(self.wrapped), self.wrapped.theta.tobytes()))
+
+    def __repr__(self) -> str:
+        return repr(self.wrapped)
+
+
+def translate(kernel: Any, scale: Array | None) -> Kernel:
+    """Return the krein kernel that a noise-free kernel object is, of columns divided by ``scale`` (None: as they are).
+
+    Sums, products, constants and Gaussians become krein's own; whatever else is evaluated by scikit-learn.
+    """
+    if not getattr(kernel, "requires_vector_input", True):
+        declared = Traits(stationary=False, psd=True if declared_psd(kernel) else None)
+        return FromCallable(kernel.kernel if isinstance(kernel, AsSklearn) else kernel, declared)
+    if isinstance(kernel, AsSklearn) and scale is None:
+        return kernel.kernel
+    if type(kernel) is sk.Sum and not any(isinstance(k, sk.ConstantKernel) for k in (kernel.k1, kernel.k2)):
+        return Sum((translate(kernel.k1, scale), translate(kernel.k2, scale)))
+    if type(kernel) is sk.Product:
+        for constant, other in ((kernel.k1, kernel.k2), (kernel.k2, kernel.k1)):
+            if type(constant) is sk.ConstantKernel and constant.constant_value > 0.0:
+                return Scaled(translate(other, scale), float(constant.constant_value))
+        return Product((translate(kernel.k1, scale), translate(kernel.k2, scale)))
+    if type(kernel) is sk.RBF:
+        lengths = np.atleast_1d(np.asarray(kernel.length_scale, dtype=np.float64))
+        ratio = lengths if scale is None else lengths / scale
+        if np.all(ratio == ratio[0]):
+            return RBF(gamma=0.5 / float(ratio[0]) ** 2)
+    return FromSklearn(kernel, scale)
+
+
+def scales(kernel: Any, X: Any) -> Array | None:
+    """Return the length scale of each column under the kernel, or None if it has no single one of its own."""
+    found = [np.asarray(part.length_scale, dtype=np.float64) for part in _leaves(kernel) if _is_anisotropic(part)]
+    if not found or not is_vectors(X) or any(len(lengths) != X.shape[1] for lengths in found):
+        return None
+    return np.asarray(np.exp(np.mean(np.log(found), axis=0)).astype(X.dtype))
+
+
+def _is_anisotropic(kernel: Any) -> bool:
+    return isinstance(kernel, sk.RBF) and bool(kernel.anisotropic)  # Matern is one of them
+
+
+# -- noise and amplitude -----------------------------------------------------------------------------------------------
+
+
+def signal(kernel: Any) -> Any:
+    """Return the kernel object without its noise: what it says of two different objects, even where they are equal.
+
+    WhiteKernel is 0 between two collections, so it is 0 here wherever it stands; the noise is what the diagonal lacks.
+    """
+    if isinstance(kernel, sk.WhiteKernel):
+        return ZERO
+    if isinstance(kernel, sk.Exponentiation):
+        inner = signal(kernel.kernel)
+        return ZERO if inner is ZERO else sk.Exponentiation(inner, kernel.exponent)
+    if isinstance(kernel, sk.KernelOperator):
+        left, right = signal(kernel.k1), signal(kernel.k2)
+        if isinstance(kernel, sk.Product):
+            return ZERO if left is ZERO or right is ZERO else sk.Product(left, right)
+        return right if left is ZERO else left if right is ZERO else sk.Sum(left, right)
+    return kernel
+
+
+def noise_place(kernel: Any) -> int | None:
+    """Where theta holds the level of the one WhiteKernel that is a term of its own; None without one to learn."""
+    places = [place for term, place in _terms(kernel) if isinstance(term, sk.WhiteKernel) and term.n_dims]
+    return places[0] if len(places) == 1 else None
+
+
+def scale_places(kernel: Any) -> list[int] | None:
+    """Where theta holds the constants that multiply the signal together; None if some term of it has none to learn."""
+    found = []
+    for term, place in _terms(kernel):
+        if not isinstance(term, sk.WhiteKernel):
+            own = _constant(term, place)
+            if own is None:
+                return None
+            found.append(own)
+    return found or None
+
+
+def _terms(kernel: Any, place: int = 0) -> list[tuple[Any, int]]:
+    """The terms of a sum with the places in theta where they begin."""
+    if type(kernel) is sk.Sum:
+        return _terms(kernel.k1, place) + _terms(kernel.k2, place + kernel.k1.n_dims)
+    return [(kernel, place)]
+
+
+def _constant(kernel: Any, place: int) -> int | None:
+    if type(kernel) is sk.ConstantKernel:
+        return place if kernel.n_dims else None
+    if type(kernel) is sk.Product:
+        left = _constant(kernel.k1, place)
+        return _constant(kernel.k2, place + kernel.k1.n_dims) if left is None else left
+    return None
+
+
+def _leaves(kernel: Any) -> list[Any]:
+    if isinstance(kernel, sk.KernelOperator):
+        return _leaves(kernel.k1) + _leaves(kernel.k2)
+    if isinstance(kernel, sk.Exponentiation):
+        return _leaves(kernel.kernel)
+    return [kernel]
+
+
+def declared_psd(kernel: Any) -> bool:
+    """Whether every part is psd on any data: scikit-learn's own are, a pairwise metric or a user's may not be."""
+    for part in _leaves(kernel):
+        if isinstance(part, AsSklearn):
+            if part.kernel.traits.psd is not True:
+                return False
+        elif type(part).__module__ != sk.__name__ or isinstance(part, sk.PairwiseKernel | sk.CompoundKernel):
+            return False
+    return True

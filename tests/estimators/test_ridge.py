@@ -1,0 +1,272 @@
+"""KernelRidge against scikit-learn's, and its choice of alpha against cross-validation by hand."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import make_regression
+from sklearn.gaussian_process.kernels import RBF as Pairwise
+from sklearn.kernel_ridge import KernelRidge as Reference
+from sklearn.linear_model import Ridge, RidgeCV
+from sklearn.metrics.pairwise import chi2_kernel, pairwise_kernels, rbf_kernel
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import krein
+from krein.errors import InputError, KreinWarning
+from krein.estimators import ridge
+from krein.estimators.ridge import KernelRidge
+
+X, y = make_regression(n_samples=100, n_features=10, random_state=0)
+Y = np.column_stack([y, np.abs(y)])
+NEW = X[:30] + 0.1
+
+
+def indefinite(A, B):
+    """Negative where rows are far apart: a plain indefinite kernel."""
+    return np.tanh(0.3 * (A @ B.T) - 1.0)
+
+
+# -- scikit-learn's results --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [None, 0.3, "array"])
+@pytest.mark.parametrize("targets", ["one", "two"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "laplacian", "cosine", "sigmoid"])
+def test_predictions_are_those_of_scikit_learn(kernel, targets, weights):
+    w = np.random.default_rng(0).uniform(0.1, 3.0, len(X)) if weights == "array" else weights
+    t = y if targets == "one" else Y
+    options = {"kernel": kernel, "alpha": 0.5, "gamma": 0.05, "degree": 2, "coef0": 0.5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of an indefinite matrix scikit-learn says that it is singular
+        expected = Reference(**options).fit(X, t, sample_weight=w)
+    model = KernelRidge(**options, correction="none").fit(X, t, sample_weight=w)
+    np.testing.assert_allclose(model.predict(NEW), expected.predict(NEW), rtol=1e-6, atol=1e-6 * np.abs(t).max())
+    np.testing.assert_allclose(model.dual_coef_, expected.dual_coef_, rtol=1e-5, atol=1e-6 * np.abs(t).max())
+    assert model.predict(NEW).shape == expected.predict(NEW).shape
+    assert model.n_features_in_ == 10
+    np.testing.assert_array_equal(model.X_fit_, X)
+
+
+def test_defaults_are_those_of_scikit_learn():
+    theirs = Reference().get_params()
+    ours = KernelRidge().get_params()
+    assert {name: ours[name] for name in theirs} == theirs
+    np.testing.assert_allclose(KernelRidge(2.0).fit(X, y).predict(X), Reference(2.0).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("function", [rbf_kernel, Pairwise(2.0), lambda a, b: float(np.minimum(a, b).sum())])
+def test_callables_are_those_of_scikit_learn(function):
+    positive = np.abs(X)
+    pairs = not (function is rbf_kernel or isinstance(function, Pairwise))
+    K = np.array([[function(a, b) for b in positive] for a in positive]) if pairs else function(positive, positive)
+    expected = Reference(kernel="precomputed").fit(K, y).predict(K)
+    model = KernelRidge(kernel=function, correction="none").fit(positive, y)
+    np.testing.assert_allclose(model.predict(positive), expected, rtol=1e-6, atol=1e-4)
+
+
+def test_parameters_reach_a_callable():
+    positive = np.abs(X)
+    model = KernelRidge(kernel=chi2_kernel, kernel_params={"gamma": 0.3})
+    K = chi2_kernel(positive, gamma=0.3)
+    expected = Reference(kernel="precomputed").fit(K, y).predict(K)
+    np.testing.assert_allclose(model.fit(positive, y).predict(positive), expected, atol=1e-4)
+
+
+def test_one_alpha_per_target():
+    expected = Reference(alpha=[0.1, 7.0], kernel="rbf").fit(X, Y).predict(NEW)
+    model = KernelRidge(alpha=[0.1, 7.0], kernel="rbf").fit(X, Y)
+    np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_array, sp.csr_matrix, sp.csc_matrix])
+def test_sparse_rows(container):
+    expected = Reference(kernel="rbf").fit(X, y).predict(NEW)
+    found = KernelRidge(kernel="rbf").fit(container(X), y).predict(container(NEW))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_single_precision():
+    expected = Reference(kernel="rbf").fit(X, y).predict(NEW)
+    found = KernelRidge(kernel="rbf").fit(X.astype(np.float32), y.astype(np.float32)).predict(NEW.astype(np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "cosine"])
+def test_precomputed_is_the_kernel_itself_and_stays_as_it_is(kernel):
+    K = pairwise_kernels(X, X, metric=kernel)
+    held = K.copy()
+    w = np.random.default_rng(1).uniform(0.0, 1.0, len(X))
+    w[:3] = 0.0
+    model = KernelRidge(kernel="precomputed").fit(K, y, sample_weight=w)
+    expected = KernelRidge(kernel=kernel).fit(X, y, sample_weight=w).predict(NEW)
+    np.testing.assert_allclose(model.predict(pairwise_kernels(NEW, X, metric=kernel)), expected, atol=1e-6)
+    np.testing.assert_array_equal(K, held)
+    assert model.X_fit_.shape == K.shape
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_alpha_on_a_singular_matrix_is_least_squares_and_says_so(weighted):
+    w = np.random.default_rng(2).uniform(0.5, 2.0, len(X)) if weighted else None
+    expected = Ridge(alpha=0, fit_intercept=False).fit(X, y, sample_weight=w).predict(NEW)
+    with pytest.warns(KreinWarning, match="least squares"):
+        model = KernelRidge(alpha=0).fit(X, y, sample_weight=w)
+    np.testing.assert_allclose(model.predict(NEW), expected, atol=1e-6)
+
+
+def test_rows_without_weight_are_left_out():
+    w = np.ones(len(X))
+    w[::4] = 0.0
+    model = KernelRidge(kernel="rbf", gamma="scale").fit(X, y, sample_weight=w)
+    plain = KernelRidge(kernel="rbf", gamma="scale").fit(X[w > 0], y[w > 0])
+    np.testing.assert_allclose(model.predict(NEW), plain.predict(NEW), rtol=1e-9)
+    assert len(model.X_fit_) == len(model.dual_coef_) == 75
+
+
+def test_strings_are_compared_by_a_kernel_of_the_users():
+    def common(A, B):
+        return np.array([[float(len(set(a) & set(b))) for b in B] for a in A])
+
+    words = ["".join(w) for w in np.random.default_rng(3).choice(list("abcdef"), size=(40, 4))]
+    target = np.array([float("a" in w) for w in words])
+    model = KernelRidge(0.1, kernel=common).fit(words, target)
+    K = common(words, words)
+    np.testing.assert_allclose(model.predict(words), Reference(0.1, kernel="precomputed").fit(K, target).predict(K))
+    with pytest.raises(ValueError, match="NaN"):
+        KernelRidge(0.1, kernel=common).fit(words, np.where(target > 0, np.nan, 1.0))
+
+
+# -- many rows ---------------------------------------------------------------------------------------------------------
+
+
+def many(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-3.0, 3.0, (n, 2))
+    return rows, np.column_stack([np.sin(rows[:, 0]) * rows[:, 1], np.cos(rows.sum(1))]) + 0.1 * rng.normal(size=(n, 2))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_rows_are_dense_ridge_on_the_factored_matrix(weighted):
+    rows, targets = many()
+    w = np.random.default_rng(4).uniform(0.1, 2.0, len(rows)) if weighted else None
+    model = KernelRidge(0.2, kernel="rbf", gamma=0.5, n_blocks=6, rank=20, random_state=0)
+    model.fit(rows, targets, sample_weight=w)
+    K = model.approximation_.factorization.to_dense()
+    system = K + 0.2 * np.diag(1.0 / (np.ones(len(rows)) if w is None else w))
+    dual = np.linalg.solve(system, targets)
+    np.testing.assert_allclose(model.dual_coef_, dual, atol=1e-7 * np.abs(dual).max())
+    expected = model.approximation_.kernel_rows(rows[:50]) @ dual
+    np.testing.assert_allclose(model.predict(rows[:50]), expected, atol=1e-7)
+
+
+def test_alpha_is_chosen_from_a_sample_of_many_rows(monkeypatch):
+    rows, targets = many()
+    options = {"alpha": "loo", "kernel": "rbf", "gamma": 0.5, "n_blocks": 6, "rank": 20, "random_state": 0}
+    whole = KernelRidge(**options).fit(rows, targets)
+    monkeypatch.setattr(ridge, "LOO_ROWS", 1000)
+    some = KernelRidge(**options).fit(rows, targets)
+    np.testing.assert_allclose(some.loo_scores_, whole.loo_scores_, rtol=0.15)
+    assert np.abs(some.loo_scores_ - whole.loo_scores_).max() > 0.0
+    again = KernelRidge(**options).fit(rows, targets)
+    np.testing.assert_array_equal(some.loo_scores_, again.loo_scores_)
+
+
+# -- alpha by leave-one-out --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf", "laplacian"])
+def test_the_scores_are_those_of_scikit_learns_leave_one_out(kernel):
+    noisy = Y + 20.0 * np.random.default_rng(5).standard_normal(Y.shape)
+    alphas = [1e-2, 1.0, 30.0]
+    model = KernelRidge("loo", kernel=kernel, gamma=0.1, alphas=alphas).fit(X, noisy)
+    for alpha, scores in zip(model.alphas_, model.loo_scores_, strict=True):
+        held = cross_val_predict(Reference(alpha, kernel=kernel, gamma=0.1), X, noisy, cv=LeaveOneOut())
+        np.testing.assert_allclose(scores, -((noisy - held) ** 2).mean(0), rtol=1e-6)
+    assert model.alpha_ == alphas[int(model.loo_scores_.mean(1).argmax())]
+    expected = Reference(model.alpha_, kernel=kernel, gamma=0.1).fit(X, noisy).predict(NEW)
+    np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_choice_is_that_of_ridge_cv():
+    noisy = y + 50.0 * np.random.default_rng(6).standard_normal(len(y))
+    alphas = np.logspace(-3, 3, 13)
+    expected = RidgeCV(alphas, fit_intercept=False).fit(X, noisy)
+    model = KernelRidge("loo", alphas=alphas).fit(X, noisy)
+    assert model.alpha_ == pytest.approx(expected.alpha_)
+    assert model.loo_scores_.max() == pytest.approx(expected.best_score_)
+    assert model.loo_scores_.shape == model.alphas_.shape == (13,)
+
+
+def test_the_grid_follows_the_scale_of_the_kernel():
+    small = KernelRidge("loo", kernel=krein.RBF(gamma=0.1)).fit(X, y)
+    large = KernelRidge("loo", kernel=krein.RBF(gamma=0.1) * 1e6).fit(X, y)
+    np.testing.assert_allclose(large.alphas_, small.alphas_ * 1e6)
+    np.testing.assert_allclose(large.loo_scores_, small.loo_scores_, rtol=1e-4)
+
+
+# -- indefinite kernels ------------------------------------------------------------------------------------------------
+
+
+def test_the_correction_is_the_one_that_meets_rows_left_out_better():
+    for weights in (None, np.random.default_rng(7).uniform(0.1, 2.0, len(X))):
+        errors = {}
+        for how in ("clip", "flip"):
+            with pytest.warns(KreinWarning, match=how):
+                model = KernelRidge("loo", kernel=indefinite, correction=how).fit(X, y, sample_weight=weights)
+            errors[how] = -model.loo_scores_.max()
+        with pytest.warns(KreinWarning, match="indefinite"):
+            model = KernelRidge("loo", kernel=indefinite).fit(X, y, sample_weight=weights)
+        assert model.correction_ == min(errors, key=errors.get)
+        assert -model.loo_scores_.max() == pytest.approx(min(errors.values()))
+        assert model.n_negative_ > 0
+
+
+def test_a_shift_is_more_alpha():
+    w = np.random.default_rng(8).uniform(0.1, 2.0, len(X))
+    with pytest.warns(KreinWarning, match="shift"):
+        shifted = KernelRidge(0.5, kernel=indefinite, correction="shift").fit(X, y, sample_weight=w)
+    s = shifted.approximation_.factorization.shift
+    plain = KernelRidge(0.5 + s, kernel=indefinite, correction="none").fit(X, y, sample_weight=w)
+    assert s > 0.0
+    np.testing.assert_allclose(shifted.predict(NEW), plain.predict(NEW), rtol=1e-6, atol=1e-6)
+
+
+def test_an_indefinite_matrix_as_it_is_needs_an_alpha_that_meets_no_eigenvalue():
+    K = indefinite(X, X)
+    w = np.random.default_rng(9).uniform(0.5, 2.0, len(X))
+    model = KernelRidge(0.3, kernel="precomputed", correction="none").fit(K, y)
+    np.testing.assert_allclose(model.dual_coef_, np.linalg.solve(K + 0.3 * np.eye(len(K)), y), rtol=1e-6)
+    model = KernelRidge(0.3, kernel="precomputed", correction="none").fit(K, y, sample_weight=w)
+    np.testing.assert_allclose(model.dual_coef_, np.linalg.solve(K + 0.3 * np.diag(1.0 / w), y), rtol=1e-6)
+    hit = -np.linalg.eigvalsh(K)[0]
+    with pytest.raises(InputError, match="another alpha"):
+        KernelRidge(hit, kernel="precomputed", correction="none").fit(K, y)
+
+
+# -- what it is part of ------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_of_alphas_shares_approximations_and_clones_carry_all_parameters():
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), KernelRidge(kernel="rbf", random_state=0)),
+        {"kernelridge__alpha": [0.01, 1.0, "loo"]},
+        cv=3,
+    ).fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    model = KernelRidge([1.0, 2.0], alphas=[1.0], rank=7, gamma=0.3)
+    assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("alpha", ["best", -1.0, np.nan, [1.0, 2.0], None, [[1.0]]])
+def test_an_alpha_that_is_none_is_refused(alpha):
+    with pytest.raises(InputError, match='"loo"'):
+        KernelRidge(alpha).fit(X, y)
+
+
+@pytest.mark.parametrize("alphas", [[], [0.0, 1.0], [-1.0], [np.inf]])
+def test_alphas_to_choose_from_are_above_zero(alphas):
+    with pytest.raises(InputError, match="above 0"):
+        KernelRidge("loo", alphas=alphas).fit(X, y)
