@@ -284,11 +284,8 @@ def choose_landmarks(
         return members
     if rule == "uniform":
         return np.sort(rng.choice(members, count, replace=False))
-    spots = (
-        np.sort(rng.choice(len(members), CANDIDATES, replace=False))
-        if len(members) > CANDIDATES
-        else np.arange(len(members))
-    )
+    most = max(CANDIDATES, count)
+    spots = np.sort(rng.choice(len(members), most, replace=False)) if len(members) > most else np.arange(len(members))
     candidates = take(objects, members[spots])
     if rule == "kmeans++":
         near = candidates if places is None else places(candidates)

@@ -97,7 +97,7 @@ def _well_shaped(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:
     if found > BETTER * error:
         return parts
     warn(
-        f"{f.n_blocks} blocks are too many for {n} rows: their core takes {f.rank**2} numbers, their bases {bases}, and "
+        f"{f.n_blocks} blocks are too many for {n} rows: their core takes {f.rank**2} numbers, their bases {bases}, "
         f"the relative error is {error:.2g}. One block of rank {rank} has {found:.2g} in no more bytes and was built. "
         "Ask for fewer blocks of more rank, or pass drop=0.0 to keep these."
     )

@@ -29,10 +29,11 @@ COARSE = FINE[::2]
 PATIENCE = 2  # coarse steps without gain before the search turns to the best one's neighbours
 SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
 GLANCE = 125  # rows looked at first,
-PER_DIRECTION = 5  # and for each direction proposed, but for
-FORECAST, SHARE = 500, 10.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
-GROWN = 1.5  # a larger sample is this many times larger
-CLOSER = 3  # numbers of blocks that are looked at again in it
+PER_DIRECTION = 8  # and for each direction proposed, but for
+FORECAST, SHARE = 500, 6.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
+GROWN = (1.5, 3.0)  # a larger sample is so many times larger, at least and at most
+WIDE = 400  # rows up to which every sample is asked for all numbers of blocks anew
+CLOSER = 3  # numbers of blocks that a larger one is asked for, and their neighbours
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
 ROWS_PER_RANK = 4  # rows per block and rank that a proposal leaves, unless there is one block
 BUILT = 1.15  # what is built goes by landmarks, not by K: so many times the best possible error
@@ -118,17 +119,18 @@ def propose(
     request.check()
     size = int(np.clip(10.0 * math.sqrt(n), *SAMPLE))
     if not is_vectors(objects) or isinstance(evaluator.kernel, FromCallable):
-        size = min(size, int(math.sqrt(DEAR * n)))
-    m, curves, likely = min(size, GLANCE), None, []
+        size = min(size, int(math.sqrt(DEAR * n / 2)))  # the smaller samples before it take less than as much
+    m, curves = min(size, GLANCE), None
+    likely: list[int] = []
     while True:
         curves = Curves(objects, evaluator, seed, n, m, curves)
         found = _search(request, curves, likely)
         cheap = max(FORECAST, round((SHARE * n * found.rank**2) ** (1 / 3)))
         wanted = min(size, cheap, PER_DIRECTION * found.n_blocks * found.rank)
-        if wanted <= GROWN * m:
+        if wanted <= GROWN[0] * m:
             return found
-        m = wanted
-        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]]
+        m = min(wanted, round(GROWN[1] * m))
+        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]] if m > WIDE else []
 
 
 def stored_bytes(n: int, n_blocks: int, rank: Any, dtype: str) -> Any:
@@ -245,10 +247,10 @@ def _search(request: _Request, curves: Curves, likely: Sequence[int] = ()) -> Pr
     while request.n_blocks is None:
         at = FINE.index(leader().n_blocks)
         near = [c for c in FINE[max(0, at - 1) : at + 2] if c not in looks and request.highest_rank(c) > 0]
-        before = len(looks)
+        known = len(looks)
         for c in near:
             look(c, "refined")
-        if len(looks) == before:
+        if len(looks) == known:
             break
     chosen = leader()
     table = tuple(chosen if c == chosen.n_blocks else min(a, key=request.order) for c, a in looks.items() if a)

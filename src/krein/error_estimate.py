@@ -57,21 +57,26 @@ class Entries:
     """
 
     def __init__(self, f: Factorization, evaluator: Evaluator, objects: Any, n_samples: int, random_state: Any) -> None:
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
-            raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
-        n, before = count_objects(objects), evaluator.n_evaluations
+        n = count_objects(objects)
         if f.shape[0] != n:
             raise InputError(
                 f"The factorization has {f.shape[0]} rows, but there are {n} objects; pass those it is of."
             )
         self.order, self.spans = f.order, [rows for rows, _ in f.spans]
-        self.K: Array | None = None
-        if n <= EXACT_ROWS:
-            self.K = evaluator.block(objects, objects).astype(np.float64)
-        else:
-            self.table = Table(f, evaluator, objects)
-            self.samples = _samples(self.table, f, -(-int(n_samples) // TILE**2), stream(seed_from(random_state), 0))
+        self.evaluator, before = evaluator, evaluator.n_evaluations
+        self.K = evaluator.block(objects, objects).astype(np.float64) if n <= EXACT_ROWS else None
+        self.table = Table(f, evaluator, objects) if self.K is None else None
         self.n_evaluations = evaluator.n_evaluations - before
+        self.look(f, n_samples, random_state)
+
+    def look(self, f: Factorization, n_samples: int, random_state: Any) -> None:
+        """Look at other entries, so many, in place of those looked at so far."""
+        if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
+        if self.table is not None:
+            before, n_tiles = self.evaluator.n_evaluations, -(-int(n_samples) // TILE**2)
+            self.samples = _samples(self.table, f, n_tiles, stream(seed_from(random_state), 0))
+            self.n_evaluations += self.evaluator.n_evaluations - before
 
     def error(self, f: Factorization) -> ErrorEstimate:
         """The error of a factorization in the same blocks and order, on these entries."""
@@ -80,9 +85,10 @@ class Entries:
                 f"These entries were drawn for other blocks ({len(self.spans)} of {len(self.order)} rows) than the "
                 f"factorization's ({f.n_blocks} of {f.shape[0]} rows). Estimate it on its own."
             )
-        if self.K is not None:
-            return _exact(f, self.K, self.n_evaluations)
-        return _estimate(self.table, f, self.samples, self.n_evaluations)
+        if self.table is not None:
+            return _estimate(self.table, f, self.samples, self.n_evaluations)
+        assert self.K is not None
+        return _exact(f, self.K, self.n_evaluations)
 
 
 def _samples(

@@ -46,6 +46,7 @@ class Table:
         self.exact = exact / self.scale
         self.total = float((self.exact**2).sum())
         # how rows are drawn: evenly, by their size, by their error on the diagonal, by their rank in either
+        self._last: tuple[Factorization, Known] | None = None
         n, known = len(exact), self.known(f)
         sizes = np.abs(self.exact) / (np.abs(self.exact).sum() or 1.0) + normed(known.rows)
         gaps = normed(known.gaps)
@@ -61,12 +62,16 @@ class Table:
         return np.searchsorted(self.stops, places, side="right")
 
     def known(self, f: Factorization) -> Known:
-        """What is known without sampling of a factorization in these blocks."""
+        """What is known without sampling of a factorization in these blocks: n k² work, once for the same one."""
+        if self._last is not None and self._last[0] is f:
+            return self._last[1]
         values = f.diagonal()[self.order] / self.scale
         bare = values - f.shift / self.scale  # off the diagonal the shift is no error
         inner, rows = _squared_norms(f, self.scale)
         norms = {"within": inner[0] - float((bare**2).sum()), "between": inner[1]}
-        return Known(float(((self.exact - values) ** 2).sum()), norms, np.abs(self.exact - bare), rows[self.order])
+        lost = float(((self.exact - values) ** 2).sum())
+        self._last = f, Known(lost, norms, np.abs(self.exact - bare), rows[self.order])
+        return self._last[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +147,7 @@ class Sample:
     def squares(self, f: Factorization, scale: float) -> Array:
         """(3, tiles, TILE, TILE): what each entry adds to unbiased sums of |K - F|², K² and F² over the stratum."""
         found = _entries(f, self.rows, self.mine, self.cols, self.yours) / scale
-        return self.weights * np.stack([(self.exact - found) ** 2, self.exact**2, found**2])
+        return np.stack([self.weights * square for square in ((self.exact - found) ** 2, self.exact**2, found**2)])
 
 
 class Stratum:

@@ -30,8 +30,8 @@ from krein.shared import Draft
 
 __all__ = ["Search", "search"]
 
-SAMPLES = (2_000, 8_000, 32_000)  # entries looked at to measure an error, the more where what they leave open costs
-VAGUE = 1.12  # times the bytes, or another build
+SAMPLES = (2_000, 16_000)  # entries looked at to measure an error, the more where what they leave open costs
+VAGUE = 1.15  # times the bytes, or another build
 DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
 SAFE = 0.95  # of the target: what trimming may use up
 GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
@@ -95,11 +95,11 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
             core = found.core.to_dense() if found.core.shape[0] <= DENSE else found.core
             whole = Factorization(tuple(found.bases), core, clusters.order)
             carried = _Carried(found, clusters.sizes, proposal.dtype, rough, wanted if fixed else None)
-            for size in SAMPLES:
-                entries = Entries(whole, evaluator, plan.objects, size, stream(plan.seed, 7, turn, size))
+            entries = Entries(whole, evaluator, plan.objects, SAMPLES[0], stream(plan.seed, 7, turn))
+            measured = entries.error(whole)
+            if carried.vague(measured, target, room):
+                entries.look(whole, SAMPLES[1], stream(plan.seed, 8, turn))
                 measured = entries.error(whole)
-                if not carried.vague(measured, target, room):
-                    break
             kept = int(np.minimum(wanted, found.core.ranks).sum()) if fixed else carried.chosen(measured, target, room)
             ranks, error = carried.ranks(kept), float(carried.errors(measured.relative)[kept])
         tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, int(carried.nbytes[kept]), error, "built"))

@@ -20,11 +20,11 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from strategies import HARD_DATA
 
 import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators.embedding import KernelPCA
+from strategies import HARD_DATA
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((300, 5)), RNG.standard_normal((40, 5))

@@ -210,18 +210,32 @@ def test_the_grid_follows_the_scale_of_the_kernel():
 # -- indefinite kernels ------------------------------------------------------------------------------------------------
 
 
-def test_the_correction_is_the_one_that_meets_rows_left_out_better():
-    for weights in (None, np.random.default_rng(7).uniform(0.1, 2.0, len(X))):
-        errors = {}
-        for how in ("clip", "flip"):
-            with pytest.warns(KreinWarning, match=how):
-                model = KernelRidge("loo", kernel=indefinite, correction=how).fit(X, y, sample_weight=weights)
-            errors[how] = -model.loo_scores_.max()
+@pytest.mark.parametrize("alpha", [0.5, "loo"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_correction_left_open_is_named_and_no_shift(alpha, weighted):
+    weights = np.random.default_rng(7).uniform(0.1, 2.0, len(X)) if weighted else None
+    with pytest.warns(KreinWarning, match="indefinite"):
+        model = KernelRidge(alpha, kernel=indefinite).fit(X, y, sample_weight=weights)
+    assert model.correction_ in ("clip", "flip", "square")
+    assert model.n_negative_ == (np.linalg.eigvalsh(indefinite(X, X)) < -1e-9).sum()
+    with pytest.warns(KreinWarning, match=model.correction_):
+        same = KernelRidge(alpha, kernel=indefinite, correction=model.correction_).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(model.predict(NEW), same.predict(NEW))
+
+
+def test_the_correction_left_open_learns_where_clipping_loses_what_is_to_be_learnt():
+    rng = np.random.default_rng(10)
+    rows = rng.standard_normal((400, 8))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    targets = rows[:, 0] * 4.0 + 0.1 * rng.standard_normal(400)
+    kernel = krein.SpherePolynomial(degree=2, a=1.2)
+    scores = {}
+    for how in ("auto", "clip", "flip"):
         with pytest.warns(KreinWarning, match="indefinite"):
-            model = KernelRidge("loo", kernel=indefinite).fit(X, y, sample_weight=weights)
-        assert model.correction_ == min(errors, key=errors.get)
-        assert -model.loo_scores_.max() == pytest.approx(min(errors.values()))
-        assert model.n_negative_ > 0
+            model = KernelRidge("loo", kernel=kernel, correction=how).fit(rows[:300], targets[:300])
+        scores[how] = model.score(rows[300:], targets[300:])
+    assert scores["clip"] < 0.5 < 0.9 < scores["auto"]
+    assert scores["auto"] >= scores["flip"] - 0.05
 
 
 def test_a_shift_is_more_alpha():

@@ -5,6 +5,7 @@ import pytest
 
 from krein import Factorization, correct
 from krein.blocksparse import BlockSparse
+from krein.correction import changed
 from krein.errors import InputError
 from krein.estimators import ridge
 from krein.estimators.leave_one_out import Factored, Spectrum, decompose, restricted
@@ -169,6 +170,6 @@ def test_an_exact_correction_is_seen_from_one_eigendecomposition():
     ones, y = np.ones(f.shape[0]), np.random.default_rng(9).standard_normal((f.shape[0], 1))
     system = decompose(f, ones).system
     for how in ("clip", "flip", "square"):
-        values, shift = ridge.changed(how, system.values, f.shift)
+        values, shift = changed(how, system.values, f.shift)
         fast = Spectrum(f.with_core(f.core, shift), ones, None, system.with_values(values)).solve(y, 0.3)
         np.testing.assert_allclose(fast, decompose(correct(f, how), ones).solve(y, 0.3), rtol=1e-8)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import piqp
-from strategies import dense_twin, diagonal_core, make, random_core, sparse_core
 
 from krein import Factorization
+from strategies import dense_twin, diagonal_core, make, random_core, sparse_core
 
 FORMS = ("dense", "diagonal", "sparse", "rank deficient", "no core")
 LEARNERS = ("svc", "svr", "one class", "any box")

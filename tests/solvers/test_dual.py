@@ -10,12 +10,12 @@ from dual_problems import Question, by_piqp, quiet_fit, random_factorization, ra
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC, SVR, OneClassSVM
-from strategies import HARD_FACTORIZATIONS, coupled_core, dense_twin, make, random_core
 
 import krein
 from krein import Factorization, InputError
 from krein.errors import IndefiniteError
 from krein.solvers import Dual, solve_dual
+from strategies import HARD_FACTORIZATIONS, coupled_core, dense_twin, make
 
 
 def ask(q: Question, **more) -> Dual:
@@ -216,9 +216,7 @@ def test_row_order_and_storage_do_not_matter():
     one = Factorization((np.eye(n),), K - 0.5 * np.eye(n), np.arange(n), 0.5)
     first = svc(f, y, 1.0)
     np.testing.assert_allclose(svc(one, y, 1.0).coefficients, first.coefficients, atol=1e-8)
-    np.testing.assert_allclose(
-        svc(f, y[moved], 1.0, rows=moved).coefficients, first.coefficients[moved], atol=1e-8
-    )
+    np.testing.assert_allclose(svc(f, y[moved], 1.0, rows=moved).coefficients, first.coefficients[moved], atol=1e-8)
 
 
 def test_two_rows_have_the_textbook_solution():
@@ -292,7 +290,7 @@ def test_what_cannot_be_used_is_refused_in_words(message):
 def test_the_core_may_be_singular_and_the_rows_equal():
     rng = np.random.default_rng(24)
     U = np.linalg.qr(np.repeat(rng.standard_normal((10, 6)), 8, axis=0))[0]
-    f = Factorization((U,), 50.0 * np.abs(random_core(rng, 6, "low")[0, 0]) * np.diag([1.0, 1, 1, 0, 0, 0]), np.arange(80))
+    f = Factorization((U,), np.diag([50.0, 5.0, 1.0, 0.0, 0.0, 0.0]), np.arange(80))
     y = np.where(rng.random(80) < 0.5, 1.0, -1.0)
     for C in (1e-3, 1.0, 1e3):
         q = Question(f, None, y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, 0.0)
@@ -300,3 +298,39 @@ def test_the_core_may_be_singular_and_the_rows_equal():
         assert d.converged
         theirs = q.objective(by_piqp(q))
         assert q.objective(d.coefficients) <= theirs + 1e-6 * abs(theirs)
+
+
+@pytest.mark.parametrize(("shift", "C"), [(0.5, 1.0), (0.02, 1.0), (0.0, 0.1), (0.0, 1e3)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_newton_agrees_with_the_interior_point_or_leaves_it_to_it(shift, C, epsilon):
+    f = make(np.random.default_rng(25), [300, 200], [15, 10], "psd", shift, scale=200.0)
+    y, n = labels(f), 500
+    low, high = (np.full(n, -C), np.full(n, C)) if epsilon else (np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
+    inner = solve_dual(f, y, low, high, epsilon=epsilon, method="interior-point")
+    outer = solve_dual(f, y, low, high, epsilon=epsilon, method="newton")
+    assert inner.method == "interior-point"
+    assert outer.converged
+    assert outer.objective == pytest.approx(inner.objective, rel=2e-6)
+    if shift == 0.5:
+        assert outer.method == "newton"
+        np.testing.assert_allclose(outer.coefficients, inner.coefficients, atol=1e-6)
+    warm = solve_dual(f, y, low, high, epsilon=epsilon, method="newton", start=inner)
+    assert warm.objective == pytest.approx(inner.objective, rel=2e-6)
+
+
+def test_newton_leaves_an_indefinite_core_to_the_interior_point():
+    f = krein.correct(make(np.random.default_rng(26), [40, 50], [20, 20], "indefinite", scale=20.0), "shift")
+    d = svc(f, labels(f), 5.0, method="newton")
+    assert d.converged
+    assert d.objective == pytest.approx(svc(f, labels(f), 5.0).objective, rel=1e-6)
+
+
+def test_a_start_of_other_rows_is_refused():
+    f = make(np.random.default_rng(27), [30], [5], "psd", scale=60.0)
+    d = svc(f, labels(f), 1.0)
+    with pytest.raises(InputError, match="start must be"):
+        svc(f, labels(f)[:20], 1.0, rows=np.arange(20), start=d)
+    rows = np.arange(25)
+    part = svc(f, labels(f)[rows], 1.0, rows=rows)
+    again = svc(f, labels(f)[rows], 1.0, rows=rows, start=part, method="newton")
+    assert again.objective == pytest.approx(part.objective, rel=1e-6)

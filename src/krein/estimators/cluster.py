@@ -17,9 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, seed_from, stream
+from krein.blocksparse import BlockSparse
 from krein.errors import InputError, one_of, warn, whole_number
 from krein.estimators.cut import Cut, Degrees, degrees, exact_cut, normalised_cut
 from krein.estimators.machine import KernelMachine
+from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects, take
 
 __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
@@ -103,6 +105,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         seed = seed_from(self.random_state)
         objects, _, kernel = self._start(X)
         a = self._settle(self._factor(objects, kernel), lambda _: "none")
+        self._check_connected(a.factorization)
         cut, d = self._cut(a, wanted, tol, seed)
         self.n_nonpositive_degrees_ = d.n_nonpositive
         self.eigenvalues_ = 1.0 - cut.values
@@ -175,6 +178,21 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
                 "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
             )
         return cut if cut is not None else normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed), d
+
+    def _check_connected(self, f: Factorization) -> None:
+        """A core that falls apart is a graph that does, and its best cut is none of the data's."""
+        if not isinstance(f.core, BlockSparse):
+            return
+        parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
+        if parts <= 1:
+            return
+        told = (
+            f"The approximation keeps no similarities between {parts} groups of its {f.n_blocks} blocks, and a cut "
+            "finds those groups first. Use fewer blocks, or hand in approximation=krein.approximate(..., drop=0.0)."
+        )
+        if parts > self.n_clusters:
+            raise InputError(f"{told} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
+        warn(told)
 
     def _look(self, K: Array) -> bool:
         """Whether there are similarities below zero, and a warning if so."""

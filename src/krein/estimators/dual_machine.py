@@ -7,10 +7,11 @@ factored solvers where they are many, and all of them together become one `Expan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -29,6 +30,7 @@ from krein.estimators.selection import codes
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Linear, take
 from krein.kernels.kernel import is_number
+from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
 
 __all__ = ["DualMachine", "NotConverged"]
@@ -79,7 +81,7 @@ class DualMachine(KernelMachine):
         return check_weights(np.maximum(weights, 0.0), len(weights))  # LIBSVM leaves rows of negative weight out
 
     def _approximated(
-        self, objects: Any, kernel: Kernel, weights: Array, targets: Array | None = None, limits: Array | None = None
+        self, objects: Any, kernel: Kernel, weights: Array, targets: Any = None, limits: Array | None = None
     ) -> tuple[Approximation, Indices]:
         """The corrected approximation, and the rows of it with a weight; the others are not in it, if it is a new one.
 
@@ -87,7 +89,9 @@ class DualMachine(KernelMachine):
         open: blocks, rank, gamma and the correction.
         """
         kept = np.flatnonzero(weights > 0.0)
-        self._rows = np.arange(len(weights))
+        n = len(weights)
+        self._rows = np.arange(n)
+        self.shape_fit_ = (n, n) if self._precomputed else (n, *getattr(objects, "shape", (n,))[1:])
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
@@ -119,23 +123,27 @@ class DualMachine(KernelMachine):
                 f"correction='none' was asked for: {type(self).__name__}'s dual is not convex, what is found is a "
                 "stationary point of it."
             )
-        before: list[Dual] = getattr(self, "_duals", []) if self.warm_start else []
-        starts = before if len(before) == len(tasks) else [None] * len(tasks)
-        whole = self._whole(a, krein)
-        duals = [
-            self._dual(a, f, whole, task, start if start and len(start.coefficients) == len(task.rows) else None)
-            for task, start in zip(tasks, starts, strict=True)
-        ]
+        before: list[tuple[Task, Dual]] = getattr(self, "_past", []) if self.warm_start else []
+        starts = [_moved(*past, task) for past, task in zip(before, tasks, strict=False)]
+        starts += [None] * (len(tasks) - len(starts))
+        whole = self._whole(a)
+        duals = [self._dual(a, f, whole, task, start) for task, start in zip(tasks, starts, strict=True)]
+        self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
         coefficients = np.zeros((f.shape[0], len(tasks)))
         for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
             coefficients[task.rows, p] = dual.coefficients
         intercepts = np.array([dual.intercept for dual in duals])
         self._report(duals)
         self._expansion = self._expanded(a, f, coefficients, krein)
-        self.shape_fit_ = self._shape(a)
         return coefficients, intercepts
 
-    def _whole(self, a: Approximation, krein: bool) -> Array | None:
+    def _keep(self, support: Indices, coefficients: Array, intercepts: Array) -> None:
+        """Set what is known of the support vectors, rows of the approximation, in the order they are given."""
+        self.support_ = self._rows[support].astype(np.int32)
+        self._by_support = sp.csr_matrix(coefficients[support])  # (n_SV, p)
+        self.intercept_ = intercepts
+
+    def _whole(self, a: Approximation) -> Array | None:
         """All of a small matrix by the kernel itself, where that is what is meant."""
         if not self._direct:
             return None
@@ -189,7 +197,6 @@ class DualMachine(KernelMachine):
         return expand(a, mapped, is_exact(a))
 
     def _report(self, duals: Sequence[Dual]) -> None:
-        self._duals = list(duals) if self.warm_start else []
         self._gaps = np.array([dual.gap for dual in duals])
         self._steps = np.array([max(1, dual.n_iter) for dual in duals], dtype=np.int32)
         self.gap_ = float(self._gaps.max())
@@ -205,10 +212,6 @@ class DualMachine(KernelMachine):
                 "pre-process the data with StandardScaler or MinMaxScaler.",
                 NotConverged,
             )
-
-    def _shape(self, a: Approximation) -> tuple[int, ...]:
-        n = len(self._rows)
-        return (n, *getattr(a.objects, "shape", (n,))[1:]) if not self._precomputed else (n, n)
 
     def _values(self, X: Any) -> Array:
         """(n_new, p) decision functions without intercepts, of objects that are checked here."""
@@ -231,11 +234,20 @@ class DualMachine(KernelMachine):
         if not (isinstance(self.kernel, str) and self.kernel == "linear") and not isinstance(self.kernel, Linear):
             raise AttributeError("coef_ is only available when using a linear kernel")
         check_is_fitted(self)
-        a = self.approximation_
-        used = np.flatnonzero(np.any(self._coefficients != 0.0, axis=1))
-        weights = np.asarray((take(a.objects, used).T @ self._coefficients[used]).T, dtype=np.float64)
+        found: Any = self._by_support.T @ self.support_vectors_
+        weights = np.array(found.toarray() if is_sparse(found) else found, dtype=np.float64)
         weights.flags.writeable = False
         return weights
+
+
+def _moved(old: Task, dual: Dual, new: Task) -> Dual | None:
+    """The dual of an old task as a start for a new one on as many rows: what lay at a bound lies there again."""
+    if len(old.rows) != len(new.rows) or old.kind != new.kind:
+        return None
+    b = dual.coefficients
+    at_high, at_low = (b >= old.high) & (old.high != 0.0), (b <= old.low) & (old.low != 0.0)
+    b = np.where(at_high, new.high, np.where(at_low, new.low, np.clip(b, new.low, new.high)))
+    return replace(dual, coefficients=b)
 
 
 def check_C(C: Any) -> float:

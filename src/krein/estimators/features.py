@@ -104,7 +104,8 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
 
     def transform(self, X: Any) -> Any:
         """The features of X, (n_new, n_features_out_)."""
-        a, objects = seen_by(self.approximation_, self._new(X))
+        checked = self._new(X)
+        a, objects = seen_by(self.approximation_, checked)
         return self._features(count_objects(objects), lambda part: a.extend(rows(objects, part)), X)
 
     @property

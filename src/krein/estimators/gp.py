@@ -7,7 +7,6 @@ y is explained, and in the predictive variance k(x, x) is taken exactly, or the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -23,11 +22,18 @@ from krein.eigensystem import Eigensystem, eigensystem
 from krein.errors import InputError, one_of, warn, whole_number
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
-from krein.estimators.gp_evidence import Group, exact_evidence, learn, spectral
-from krein.estimators.gp_posterior import Posterior, Scales, evidence_of, posterior, scaled
+from krein.estimators.gp_evidence import Group, exact_evidence, known_noise, learn, noise_of, rescaled, spectral
+from krein.estimators.gp_posterior import Posterior, evidence_of, posterior, residual, scaled
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
-from krein.estimators.sklearn_kernels import AsSklearn, noise_place, scale_places, scales, signal, translate, with_noise
+from krein.estimators.sklearn_kernels import (
+    AsSklearn,
+    declared_psd,
+    scales,
+    signal,
+    translate,
+    with_noise,
+)
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, count_objects
 from krein.kernels.objects import rows
@@ -130,7 +136,7 @@ approximation, n_jobs, verbose
         self.X_train_ = objects.copy() if self.copy_X_train and hasattr(objects, "copy") else objects
         self.y_train_ = y
         columns = y.reshape(len(y), -1)
-        whole = Group(self.X_train_, columns, self._alpha(len(y)))
+        whole = Group(self.X_train_, columns, known_noise(self.alpha, len(y)))
         self.n_iter_, self.converged_ = 0, True
         if self.optimizer is not None and kernel.n_dims > 0:
             seed = seed_from(self.random_state)
@@ -138,10 +144,9 @@ approximation, n_jobs, verbose
                 kernel, whole, how=self.correction, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
                 seed=seed, rng=np.random.RandomState(seed % 2**32),
             )  # fmt: skip
-            kernel = kernel.clone_with_theta(found.theta)
+            kernel = self._better([kernel.clone_with_theta(t) for t in found.candidates], whole)
             self.n_iter_, self.converged_ = found.iterations, found.converged
-        self.kernel_ = kernel
-        self._condition(whole)
+        self._condition(kernel, whole)
         if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
             self.kernel_._check_bounds_params()
         return self
@@ -160,16 +165,6 @@ approximation, n_jobs, verbose
             tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(self._y_train_mean), 1e-300)
             self._y_train_std = np.where(spread <= tiny, 1.0, spread)
         return np.asarray((y - self._y_train_mean) / self._y_train_std)
-
-    def _alpha(self, n: int) -> Array:
-        alpha = np.asarray(self.alpha, dtype=np.float64)
-        if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
-            raise InputError(
-                f"alpha must be a scalar or an array with same number of entries as y. ({alpha.shape} != ({n},))"
-            )
-        if not np.isfinite(alpha).all() or alpha.min() < 0.0:
-            raise InputError(f"alpha must be finite and at least 0, a variance; got {self.alpha!r}.")
-        return np.broadcast_to(alpha, (n,)).copy()
 
     def _objects_and_kernel(self, X: Any, y: Array) -> tuple[Any, Any]:
         """Return the objects and the kernel object that is to be learned."""
@@ -193,34 +188,52 @@ approximation, n_jobs, verbose
 
     # -- conditioning on y -----------------------------------------------------------------------------------------
 
-    def _condition(self, whole: Group) -> None:
-        clean = signal(self.kernel_)
-        self._scale = None if self.approximation is not None else scales(clean, whole.objects)
-        a = self._settle(self._approximated(clean, whole.objects), lambda a: self._judged(a, whole))
+    def _better(self, kernels: list[Any], whole: Group) -> Any:
+        """The kernel whose approximation has more evidence on all rows, amplitude and noise settled for each."""
+        if len(kernels) == 1 or self.coupling != "shared" or not declared_psd(kernels[0]):
+            return kernels[0]
+
+        def evidence(kernel: Any) -> float:
+            clean = signal(kernel)
+            scale = self._units(clean, whole.objects)
+            f, system = self._completed(self._approximated(clean, whole.objects, scale), clean, whole.objects)
+            f, system, kernel = rescaled(f, system, kernel, whole)
+            return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
+
+        return max(kernels, key=evidence)
+
+    def _condition(self, kernel: Any, whole: Group) -> None:
+        clean = signal(kernel)
+        self._scale = self._units(clean, whole.objects)
+        found = self._approximated(clean, whole.objects, self._scale)
+        a = self._settle(found, lambda a: self._judged(a, kernel, whole))
         self._posterior: Posterior | None = None
         if self._direct:
-            K = self.kernel_(whole.objects)
-            value, _, dual, factor = evidence_of(K, whole.noise + a.factorization.shift, whole.y)
+            value, _, dual, factor = evidence_of(kernel(whole.objects), whole.noise + a.factorization.shift, whole.y)
             if factor is None:
                 raise np.linalg.LinAlgError(
-                    f"The kernel, {self.kernel_}, is not returning a positive definite matrix. Try gradually "
-                    "increasing the 'alpha' parameter of your GaussianProcessRegressor estimator."
+                    f"The kernel, {kernel}, is not returning a positive definite matrix. Try gradually increasing the "
+                    "'alpha' parameter of your GaussianProcessRegressor estimator."
                 )
             self.L_ = factor
         else:
             f, system = self._completed(a, clean, whole.objects)
             if self.optimizer is not None:
-                f, system = self._rescaled(f, system, whole)
-            self._posterior = posterior(f, self._noise(whole), whole.y, system)
+                f, system, kernel = rescaled(f, system, kernel, whole)
+            self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
+            self._rest = f.shift
             value, dual = self._posterior.evidence, self._posterior.dual
+        self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(value)
-        self.noise_ = self._noise(whole)
+        self.noise_ = noise_of(kernel, whole)
         self.alpha_ = dual[:, 0] if self.y_train_.ndim == 1 else dual
 
-    def _approximated(self, clean: Any, objects: Any) -> Approximation:
+    def _units(self, clean: Any, objects: Any) -> Array | None:
+        return None if self.approximation is not None else scales(clean, objects)
+
+    def _approximated(self, clean: Any, objects: Any, scale: Array | None) -> Approximation:
         """The approximation of the signal, over columns in units of its length scales."""
-        placed = objects if self._scale is None else objects / self._scale
-        return self._factor(placed, translate(clean, self._scale))
+        return self._factor(_divided(objects, scale), translate(clean, scale))
 
     def _completed(self, a: Approximation, clean: Any, objects: Any) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
@@ -231,42 +244,14 @@ approximation, n_jobs, verbose
         held = f.diagonal(system.diagonal_core(system.values)) + f.shift
         return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
 
-    def _rescaled(self, f: Factorization, system: Eigensystem, whole: Group) -> tuple[Factorization, Eigensystem]:
-        """Amplitude and noise of most evidence on all rows, where the kernel has them and the noise is one number."""
-        places, place, noise = scale_places(self.kernel_), noise_place(self.kernel_), self._noise(whole)
-        if (places is None and place is None) or np.ndim(noise) > 0:
-            return f, system
-        theta, ends = self.kernel_.theta, self.kernel_.bounds
-        level = 0.0 if place is None else math.exp(theta[place])
-        bounds = np.zeros((2, 2))
-        if places is not None:
-            bounds[0] = (ends[places, 0] - theta[places]).max(), (ends[places, 1] - theta[places]).min()
-        if place is not None:
-            bounds[1] = ends[place]
-        free = (places is not None, place is not None)
-        known = max(0.0, float(noise) - level)
-        ratio, level = Scales.of(f, whole.y, system).best(level, known, bounds, free)
-        if places is not None:
-            theta[places] += math.log(ratio)
-        if place is not None:
-            theta[place] = math.log(level)
-        self.kernel_ = self.kernel_.clone_with_theta(np.clip(theta, ends[:, 0], ends[:, 1]))
-        return scaled(f, system, ratio)
-
-    def _noise(self, whole: Group, kernel: Any = None) -> Any:
-        """The variance of the noise: one number, or one per row where they differ."""
-        kernel = self.kernel_ if kernel is None else kernel
-        noise = whole.noise + (kernel.diag(whole.objects) - signal(kernel).diag(whole.objects))
-        return float(noise[0]) if np.ptp(noise) <= 1e-12 * noise.max() else noise
-
-    def _judged(self, a: Approximation, whole: Group) -> str:
+    def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
         """Clip or flip, by the evidence; rounding alone is left as it is."""
         if a.kernel.traits.psd and is_exact(a):
             return "none"
 
         def evidence(how: str) -> float:
-            f, system = self._completed(a.corrected(how), signal(self.kernel_), whole.objects)
-            return posterior(f, self._noise(whole), whole.y, system).evidence
+            f, system = self._completed(a.corrected(how), signal(kernel), whole.objects)
+            return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
         return max(("flip", "clip"), key=evidence)
 
@@ -287,7 +272,9 @@ approximation, n_jobs, verbose
         kernel = self.kernel_.clone_with_theta(theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        whole = Group(self.X_train_, self.y_train_.reshape(len(self.y_train_), -1), self._alpha(len(self.y_train_)))
+        whole = Group(
+            self.X_train_, self.y_train_.reshape(len(self.y_train_), -1), known_noise(self.alpha, len(self.y_train_))
+        )
         if is_exact(self._uncorrected) and self.approximation is None:
             how = None if self.correction_ == "none" else spectral(kernel, self.correction_)
             value, slopes = exact_evidence(kernel, whole, how, eval_gradient)
@@ -301,10 +288,10 @@ approximation, n_jobs, verbose
 
     def _evidence_at(self, kernel: Any, whole: Group) -> float:
         clean = signal(kernel)
-        a = self._approximated(clean, whole.objects)
+        a = self._approximated(clean, whole.objects, self._scale)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
         f, system = self._completed(a, clean, whole.objects)
-        return np.float64(posterior(f, self._noise(whole, kernel), whole.y, system).evidence)
+        return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)
 
     # -- predict ---------------------------------------------------------------------------------------------------
 
@@ -362,7 +349,7 @@ approximation, n_jobs, verbose
             return mean, np.empty(0)
         before, after = self._posterior.explained(u)
         clean = signal(self.kernel_).diag(X)
-        return mean, np.maximum(clean - before, 0.0) + after + (self._self(X) - clean)
+        return mean, residual(clean - before, self._rest) + after + (self._self(X) - clean)
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
         """The mean and the covariance at X, (m, m), of the normalised targets."""
@@ -377,7 +364,7 @@ approximation, n_jobs, verbose
         return mean, cov
 
     def _extended(self, X: Any) -> Any:
-        a, objects = seen_by(self.approximation_, X if self._scale is None else X / self._scale)
+        a, objects = seen_by(self.approximation_, _divided(X, self._scale))
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
@@ -401,6 +388,10 @@ approximation, n_jobs, verbose
             return mean
         spread = kernel(X) if return_cov else np.sqrt(kernel.diag(X))
         return mean, spread if targets == 1 else np.repeat(spread[..., None], targets, axis=-1)
+
+
+def _divided(objects: Any, scale: Array | None) -> Any:
+    return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
 
 
 def _squeezed(values: Array) -> Array:

@@ -2,11 +2,13 @@
 
 Up to `EXACT_ROWS` rows the evidence is the exact one, its gradient analytic. Of more rows some at random show the long
 scales, and some neighbourhoods, every row of them, the short scales and the noise: the sum of their exact evidences is
-maximised (a composite likelihood). Amplitude and noise are settled afterwards on all rows, from the factored matrix.
+maximised (a composite likelihood). Both what the first alone and what all say is handed on: which is better depends on
+how much of the short scales the approximation can hold, so its own evidence on all rows decides.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +18,15 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from krein.arrays import Array, stream
+from krein.eigensystem import Eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
-from krein.estimators.gp_posterior import evidence_of
-from krein.estimators.sklearn_kernels import declared_psd, noise_place, signal
+from krein.estimators.gp_posterior import Scales, evidence_of, scaled
+from krein.estimators.sklearn_kernels import declared_psd, noise_place, scale_places, signal
+from krein.factorization import Factorization
 from krein.kernels import count_objects, take
 
-__all__ = ["Group", "Learned", "exact_evidence", "learn", "spectral"]
+__all__ = ["Group", "Learned", "exact_evidence", "known_noise", "learn", "noise_of", "rescaled", "spectral"]
 
 RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
 
@@ -44,6 +48,54 @@ class Learned:
     evidence: float
     iterations: int
     converged: bool
+    earlier: tuple[Array, ...] = ()  # where the rows at random alone led
+
+    @property
+    def candidates(self) -> tuple[Array, ...]:
+        return (self.theta, *self.earlier)
+
+
+def known_noise(given: Any, n: int) -> Array:
+    """Return the variances alpha gives, one per row, checked."""
+    alpha = np.asarray(given, dtype=np.float64)
+    if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
+        raise InputError(
+            f"alpha must be a scalar or an array with same number of entries as y. ({alpha.shape} != ({n},))"
+        )
+    if not np.isfinite(alpha).all() or alpha.min() < 0.0:
+        raise InputError(f"alpha must be finite and at least 0, a variance; got {given!r}.")
+    return np.broadcast_to(alpha, (n,)).copy()
+
+
+def noise_of(kernel: Any, group: Group) -> Any:
+    """The variance of the noise: one number, or one per row where they differ."""
+    noise = group.noise + (kernel.diag(group.objects) - signal(kernel).diag(group.objects))
+    return float(noise[0]) if np.ptp(noise) <= 1e-12 * noise.max() else noise
+
+
+def rescaled(
+    f: Factorization, system: Eigensystem, kernel: Any, whole: Group
+) -> tuple[Factorization, Eigensystem, Any]:
+    """Amplitude and noise of most evidence on all rows, where the kernel has them and the noise is one number."""
+    places, place, noise = scale_places(kernel), noise_place(kernel), noise_of(kernel, whole)
+    if (places is None and place is None) or np.ndim(noise) > 0:
+        return f, system, kernel
+    theta, ends = kernel.theta, kernel.bounds
+    level = 0.0 if place is None else math.exp(theta[place])
+    bounds = np.zeros((2, 2))
+    if places is not None:
+        bounds[0] = (ends[places, 0] - theta[places]).max(), (ends[places, 1] - theta[places]).min()
+    if place is not None:
+        bounds[1] = ends[place]
+    free = (places is not None, place is not None)
+    known = max(0.0, float(noise) - level)
+    ratio, level = Scales.of(f, whole.y, system).best(level, known, bounds, free)
+    if places is not None:
+        theta[places] += math.log(ratio)
+    if place is not None:
+        theta[place] = math.log(level)
+    f, system = scaled(f, system, ratio)
+    return f, system, kernel.clone_with_theta(np.clip(theta, ends[:, 0], ends[:, 1]))
 
 
 def groups_of(whole: Group, seed: int) -> list[Group]:
@@ -102,7 +154,8 @@ def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int,
         return best
     groups = groups + neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)
     last = _climb(kernel, best.theta, groups, correction, optimizer)
-    return Learned(last.theta, last.evidence, best.iterations + last.iterations, best.converged and last.converged)
+    steps, converged = best.iterations + last.iterations, best.converged and last.converged
+    return Learned(last.theta, last.evidence, steps, converged, (best.theta,))
 
 
 def spectral(kernel: Any, how: str) -> str | None:

@@ -26,7 +26,7 @@ from krein.arrays import Array, Indices
 from krein.eigensystem import Component, Eigensystem, eigensystem
 from krein.factorization import EPS, Factorization
 
-__all__ = ["Posterior", "Scales", "evidence_of", "posterior", "scaled"]
+__all__ = ["Posterior", "Scales", "evidence_of", "posterior", "residual", "scaled"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
@@ -118,6 +118,15 @@ def scaled(f: Factorization, system: Eigensystem, ratio: float) -> tuple[Factori
     """Multiply a factorization's shift and its eigenvalues; the core is left, as the eigenvalues stand for it."""
     parts = tuple(replace(part, values=ratio * part.values) for part in system.components)
     return replace(f, shift=ratio * f.shift), replace(system, components=parts)
+
+
+def residual(left: Array, rest: float) -> Array:
+    """What of k(x, x) no basis holds; where that is less than ``rest``, the average over the data, half way up to it.
+
+    Off the data it is all there is to say. On them a small one says little: the mean has errors of its own there.
+    """
+    left = np.maximum(left, 0.0)
+    return np.asarray(np.maximum(left, 0.5 * (left + rest)))
 
 
 @dataclass(frozen=True, eq=False)

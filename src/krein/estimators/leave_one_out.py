@@ -50,8 +50,12 @@ class Spectrum:
         inside = self._inside(y)
         lifted = self._lift(self.f, self.system.combine(inside / np.where(gone, np.inf, self._moved(t))[:, None]))
         if t > self._rounding and not self._full:
-            lifted += (y - self._lift(self.f, self.system.combine(inside))) / t
-        return np.asarray(self.weights[:, None] * lifted)
+            rest = self._lift(self.f, self.system.combine(inside))
+            np.subtract(y, rest, out=rest)
+            rest /= t
+            lifted += rest
+        lifted *= self.weights[:, None]
+        return lifted
 
     def singular(self, t: float) -> BoolArray:
         """Which eigenvalues of S K S + t I are nothing but rounding."""
@@ -71,8 +75,9 @@ class Spectrum:
 
     def _inside(self, y: Array) -> Array:
         """Vᵀ Pᵀ S y."""
-        raw = self.f.project(self.weights[:, None] * y)
-        return self.system.coordinates(raw if self.turns is None else _turned(self.turns, raw, transposed=True))
+        if self.turns is None:  # all weights are 1
+            return self.system.coordinates(self.f.project(y))
+        return self.system.coordinates(_turned(self.turns, self.f.project(self.weights[:, None] * y), transposed=True))
 
     def _lift(self, f: Factorization, w: Array) -> Array:
         """S⁻¹ P w, at the rows of f."""
@@ -99,7 +104,8 @@ class Spectrum:
         inside = self._inside(both)
         factors = t[:, None] / self._moved(t[:, None])  # (t, r)
         outside, beyond = both[here].copy(), np.ones(len(w))  # of y and of the row's unit vector, off the span of P
-        e, slack = np.empty((len(t), *outside.shape)), np.empty((len(t), len(w)))  # y - f, and 1 - leverage
+        e: Array = np.empty((len(t), *outside.shape))  # y - f
+        slack: Array = np.empty((len(t), len(w)))  # 1 - leverage
         for i, own, V in self.system.by_block():
             wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
             turned = V if self.turns is None else self.turns[i] @ V
@@ -141,7 +147,8 @@ class Factored:
         rows = np.arange(len(y)) if rows is None else rows
         w, both = self.weights[rows], np.column_stack([y, np.ones(len(y))]) if intercept else y
         units, step = self.f.basis_rows(rows), max(1, COLUMNS // self.f.rank)
-        e, slack = np.empty((len(ridges), len(rows), both.shape[1])), np.ones((len(ridges), len(rows)))
+        e: Array = np.empty((len(ridges), len(rows), both.shape[1]))
+        slack: Array = np.ones((len(ridges), len(rows)))
         sums = np.empty((len(ridges), both.shape[1]))
         for a, t in enumerate(ridges.tolist()):
             system = self._system(t)

@@ -26,8 +26,9 @@ __all__ = ["refine_exactly"]
 DENSE_ROWS = 11_000  # candidates that are a dense matrix, of a gigabyte then
 ROUNDS = 30
 SAMPLE = 500  # rows on which the factored decision function is compared with the kernel's
-ALLOWED = 1e-4  # violation at which a row is taken for satisfied, in units of a label: a tenth of LIBSVM's default
-NEAR = 0.05  # rows that close to being support vectors are candidates from the start
+ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
+NEAR = 0.3  # labels from being a support vector within which a row is a candidate from the start
+FEW = 0.02  # share of rows that join up to which the last active set is a start
 
 
 def refine_exactly(
@@ -36,40 +37,41 @@ def refine_exactly(
     """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization."""
     exact = _Exact(Evaluator(a.kernel), take(a.objects, task.rows))
     size = task.size or float(np.mean(exact.evaluator.diag(exact.objects))) * float(task.high.max())
+    allowed = min(ALLOWED, 1e3 * tol) * size
     slack, doubt = _screened(a, task, dual, exact)
-    chosen = (dual.coefficients != 0.0) | (slack < NEAR * size)
+    chosen = (dual.coefficients != 0.0) | (slack < min(doubt, NEAR * size))
     likely = chosen | (slack < doubt)
-    b, mu, steps, left = dual.coefficients, dual.intercept, dual.n_iter, 0
-    product, solved, complete, method = np.zeros(len(b)), True, False, ""
+    where, few = np.flatnonzero(chosen), False  # those that join come last
+    b, mu, steps, left, solved, method = dual.coefficients, dual.intercept, dual.n_iter, 0, True, ""
+    product = np.zeros(len(b))
     with tqdm(desc="refine", disable=verbose <= 0) as bar:
-        for round_ in range(ROUNDS):
-            where = np.flatnonzero(chosen)
-            found, product[where] = exact.solve(task, where, tol, options, b if round_ else None)
+        for _ in range(ROUNDS):
+            found, product[where] = exact.solve(task, where, tol, options, b if few else None)
             steps, mu, solved, method = steps + found.n_iter, found.intercept, found.converged, found.method
             b = np.zeros(len(b))
             b[where] = found.coefficients
-            joining = 0
             for others in (likely & ~chosen, ~likely & ~chosen):  # the second only where the first has none to offer
                 there = np.flatnonzero(others)
                 product[there] = exact.product(b, there)
                 slope = product[there] - task.linear[there] + mu
-                wrong = violation(task.on(there), b[there], slope) > ALLOWED * size
-                complete = not wrong.any()
-                joining = left = int(wrong.sum())
-                if joining:
-                    chosen[there[wrong | (_slack(task.on(there), slope) < 0.5 * NEAR * size)]] = True
+                wrong = violation(task.on(there), b[there], slope) > allowed
+                left = int(wrong.sum())
+                if left:
                     break
             bar.update()
-            bar.set_postfix(candidates=len(where), joining=joining)
-            if not joining:
+            bar.set_postfix(candidates=len(where), joining=left)
+            if not left:
                 break
+            few = left < FEW * len(where)
+            joining = there[wrong]
+            where, chosen[joining] = np.concatenate([where, joining]), True
     point = task.problem(None).point(b, mu, product)
     if left:
         warn(
             f"refine='exact' was left after {ROUNDS} rounds with {left} of {len(b)} rows that violate their condition; "
             f"the relative duality gap is {point.gap:.2g}. Raise the rank, so that it starts nearer."
         )
-    return Dual(b, mu, point.objective, point.gap, steps, complete and solved, f"refined {method}")
+    return Dual(b, mu, point.objective, point.gap, steps, left == 0 and solved, f"refined {method}")
 
 
 class _Exact:
@@ -77,22 +79,17 @@ class _Exact:
 
     def __init__(self, evaluator: Evaluator, objects: Any) -> None:
         self.evaluator, self.objects = evaluator, objects
-        self._rows: Indices = np.empty(0, dtype=np.intp)
         self._K: Array = np.empty((0, 0))
 
     def matrix(self, where: Indices) -> Array:
-        """K[where, where]; only what is new in it is evaluated."""
-        old = np.searchsorted(where, self._rows)
-        new = np.setdiff1d(np.arange(len(where)), old)
-        K = np.empty((len(where), len(where)))
-        if len(old):
-            K[np.ix_(old, old)] = self._K
-        fresh = take(self.objects, where[new])
-        for part, block in self.evaluator.chunks(fresh, take(self.objects, where)):
-            K[new[part]] = block
-        if len(old):
-            K[np.ix_(old, new)] = K[np.ix_(new, old)].T
-        self._rows, self._K = where, K
+        """K[where, where]; only what is new in it is evaluated. What was asked for before has to come first."""
+        m, old = len(where), len(self._K)
+        K = np.empty((m, m))
+        K[:old, :old] = self._K
+        for part, block in self.evaluator.chunks(take(self.objects, where[old:]), take(self.objects, where)):
+            K[old:][part] = block
+        K[:old, old:] = K[old:, :old].T
+        self._K = K
         return K
 
     def solve(
@@ -109,10 +106,10 @@ class _Exact:
         if name is None:
             raise InputError(
                 f"refine='exact' has {len(where)} rows that may be support vectors, too many for a dense matrix (limit "
-                f"{DENSE_ROWS}), and LIBSVM does not know {self.evaluator.kernel!r} itself. Leave refine=None, or raise "
-                "the rank, so that fewer rows are in doubt."
+                f"{DENSE_ROWS}), and LIBSVM does not know {self.evaluator.kernel!r} itself. Leave refine=None, or "
+                "raise the rank, so that fewer rows are in doubt."
             )
-        b, intercept, steps, finished = libsvm(some, own, 10 * ALLOWED, 10**9, options, name)
+        b, intercept, steps, finished = libsvm(some, own, min(ALLOWED, 1e3 * tol), 10**9, options, name)
         whole = np.zeros(len(task.rows))
         whole[where] = b
         return Dual(b, intercept, np.nan, np.nan, steps, finished, "libsvm"), self.product(whole, where)

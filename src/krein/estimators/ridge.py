@@ -20,10 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, stream
-from krein.blocksparse import BlockSparse
-from krein.correction import changed
-from krein.eigensystem import eigensystem
+from krein.blocksparse import EPS, BlockSparse
+from krein.correction import correct
 from krein.errors import InputError, warn
+from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import expand
 from krein.estimators.leave_one_out import Factored, Spectrum, decompose
 from krein.estimators.machine import KernelMachine, check_weights
@@ -55,9 +55,8 @@ class Task:
     targets: Array  # (n, p)
     weights: Array  # (n,)
     share: Array  # (n,) the part of each row's weight that is left out with it
-    score: Callable[
-        [Array, Indices], tuple[Array, float]
-    ]  # errors of rows -> scores, and what breaks a tie; more is better
+    score: Callable[[Array, Indices], Score]  # of errors (m, p) at m rows
+    classes: Indices | None = None  # (n,) what the targets stand for
 
     @property
     def unit(self) -> float:
@@ -71,6 +70,8 @@ class _Ridge(KernelMachine):
 
     alpha: Any
     alphas: Any
+    alphas_: Array | None
+    loo_scores_: Array | None
     _grid: ClassVar[Array] = GRID
     _tunes: ClassVar[bool] = True
 
@@ -89,9 +90,9 @@ class _Ridge(KernelMachine):
         weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights
         if fixed is None:
             path = decompose(f, weights)
-            self.alphas_ = self._path(f, task.weights)
-            scores = _scores(path, task, (self.alphas_ + f.shift) / unit, a.seed)
-            self.alpha_ = float(self.alphas_[_best(scores)])
+            alphas = self._path(f, task.weights)
+            scores = _scores(path, task, (alphas + f.shift) / unit, a.seed)
+            self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
             self.loo_scores_ = np.array([s.values for s in scores])
             dual = path.solve(task.targets, (self.alpha_ + f.shift) / unit)
         else:
@@ -127,7 +128,10 @@ class _Ridge(KernelMachine):
         return alphas
 
     def _judge(self, a: Approximation, task: Task, fixed: Array | None) -> str:
-        """The correction whose rows left out are met best; never a shift, which is more alpha and nothing else."""
+        """The correction with which rows held out are met best; never a shift, which is more alpha and nothing else.
+
+        They are held out of the spectrum too (`corrections`), at the alpha given or the one that suits "flip".
+        """
         f, unit = a.factorization, task.unit
         if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
             warn(
@@ -135,20 +139,18 @@ class _Ridge(KernelMachine):
                 "it is. Build with fewer blocks or couplings for a core that can be."
             )
             return "none"
-        system, found = eigensystem(f.core, f.ranks), []
-        names = ("flip", "clip")
-        for how in names:
-            values, shift = changed(how, system.values, f.shift)
-            if np.ptp(task.weights) == 0.0:
-                moved = f.with_core(f.core, shift)
-                path: Spectrum | Factored = Spectrum(moved, np.ones(f.shape[0]), None, system.with_values(values))
-            else:
-                moved = f.with_core(system.core(values), shift)
-                path = decompose(moved, task.weights)
-            alphas = self._path(moved, task.weights) if fixed is None else np.array([fixed.mean()])
-            scores = _scores(path, task, (alphas + shift) / unit, a.seed)
-            found.append(scores[_best(scores)])
-        return names[_best(found)]
+        if fixed is not None:
+            alpha = float(fixed.mean())
+        else:
+            flipped = correct(f, "flip")
+            alphas = self._path(flipped, task.weights)
+            weights = task.weights if unit == 1.0 else np.ones(f.shape[0])
+            scores = _scores(decompose(flipped, weights), task, (alphas + flipped.shift) / unit, a.seed)
+            alpha = float(alphas[_best(scores)])
+        kind = "regression" if task.classes is None else "classification"
+        answers = task.targets if task.classes is None else task.classes
+        strength = max(alpha, EPS * f.ends().largest) / task.weights.mean()
+        return judge_for(answers, kind, learner="ridge", strength=strength, seed=a.seed)(a)
 
     @property
     def X_fit_(self) -> Any:
@@ -217,8 +219,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     alphas : array, optional
         What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
     n_blocks, rank, coupling, correction, max_error, max_memory, dtype, approximation, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip" or
-        "clip", whichever meets rows left out better. "shift" is no more than a larger alpha here.
+        See `krein.estimators.machine.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip",
+        "clip" or "square", whichever meets rows held out best. "shift" is no more than a larger alpha here.
 
     Attributes
     ----------
@@ -233,7 +235,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
 
     Notes
     -----
-    A row of weight w stands for w rows, and one of them is left out in its turn; all of the row if w < 1.
+    A row of weight w stands for w rows, and one of them is left out in its turn; all of the row if w < 1. Scores are
+    exact for the matrix that is used. Where that was corrected, its spectrum has seen the row: "clip" looks better
+    there than it is on new rows, and a larger alpha than the one chosen may serve it.
 
     Examples
     --------
@@ -271,7 +275,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
         task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score)
         dual = self._learn(objects, kernel, task)
         self.dual_coef_ = dual[:, 0] if flat else dual
-        if flat and self.alphas_ is not None:
+        if flat and self.loo_scores_ is not None:
             self.loo_scores_ = self.loo_scores_[:, 0]
         self._flat = flat
         return self
@@ -340,13 +344,13 @@ approximation, random_state, n_jobs, verbose
             w = weights[rows] / weights[rows].sum()
             right = float(w @ (_decided(targets[rows] - errors) == labels[rows]))
             square = float((w @ errors**2).mean())
-            noise = math.sqrt(right * (1.0 - right) / copies[rows].sum())  # the standard error of a share
+            noise = math.sqrt(max(0.0, right * (1.0 - right)) / copies[rows].sum())  # the standard error of a share
             return Score(np.array([right if math.isfinite(square) else np.nan]), noise + ROUNDING, -square)
 
-        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score)
+        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score, labels)
         dual = self._learn(objects, kernel, task)
         self.dual_coef_ = dual[:, 0] if dual.shape[1] == 1 else dual
-        if self.alphas_ is not None:
+        if self.loo_scores_ is not None:
             self.loo_scores_ = self.loo_scores_[:, 0]
         return self
 

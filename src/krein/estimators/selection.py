@@ -23,6 +23,7 @@ import numpy as np
 
 from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices, stream
+from krein.building import APART
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.leave_one_out import decompose
@@ -33,14 +34,14 @@ __all__ = ["Choice", "Chooser", "Trial", "built_by", "choice_of", "codes"]
 
 MAX_MEMORY = 2.0**30  # bytes of factorization and maps, where none are given
 REGIONS = 8  # whole parts of the data whose rows are scored
-SCORED = (4000, 12_000)  # rows in them, a quarter of all between these
+SCORED = (8000, 12_000)  # rows in them, a quarter of all between these
 DEAR = 1000  # the same where each similarity may be expensive
 PER_DIRECTION = 4  # rows from everywhere per direction of a coupled candidate
 DRAWN = 6000  # of them at least, if there are so many
-PER_BLOCK = (1024, 512, 256, 128, 64)  # rows per block, uncoupled
+PER_BLOCK = (1024, 512, 256, 128, 64, 32, 16)  # rows per block on its own; fewer than
+OFTEN = 64  # only where these were the best
 RANK, HIGHEST = 64, 512  # of blocks on their own: the first one tried (or half of their rows), and the last
 COUPLED = ((8, 128), (32, 64))  # few blocks and their ranks
-SMALL = 1000  # directions where few rows are exact and gamma alone is open
 LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube
 FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
@@ -238,7 +239,8 @@ class _Trials:
         d = self.objects.shape[1] if is_vectors(self.objects) else 1
         size = SIZES[self.dtype]
         landmarks = 6 * rank if coupled else min(2 * rank, max(rank, self.n // (2 * n_blocks)))
-        core = 8 * (n_blocks * rank) ** 2 if coupled else 8 * n_blocks * rank**2
+        dense = coupled or n_blocks * rank <= APART
+        core = 8 * (n_blocks * rank) ** 2 if dense else 8 * n_blocks * rank**2
         inner = 0 if self.dtype == "float64" else 8 * n_blocks * rank**2
         maps = n_blocks * (8 * landmarks * rank + size * landmarks * d + 8 * rank**2)
         return self.n * (rank * size + 8) + core + inner + maps
@@ -248,7 +250,9 @@ class _Trials:
 
         None if the memory allows nothing of the kind.
         """
-        for b in PER_BLOCK:
+        for i, b in enumerate(PER_BLOCK):
+            if b < OFTEN and (not self.tried or self.best.n_blocks < round(self.n / PER_BLOCK[i - 1])):
+                break
             c = self.n_blocks or round(self.n / b)
             self._try(c, min(RANK, max(1, self.n // (2 * c))), False)
         apart = max((t.score for t in self.tried), default=-math.inf)
@@ -260,8 +264,8 @@ class _Trials:
 
     def given(self) -> tuple[int, int, bool]:
         """What is scored where gamma alone is open."""
-        if self.n <= EXACT_ROWS:
-            return 1, min(self.n, SMALL), True
+        if self.n <= EXACT_ROWS and self.rank is None:
+            return self.n_blocks or 1, self.n, True  # exact
         return self.n_blocks or 16, self.rank or RANK, True
 
     def climbed(self, best: Trial) -> Trial:
@@ -305,11 +309,12 @@ class _Trials:
         sample = self._drawn(n_blocks * rank) if coupled else self.rows
         m = len(sample)
         blocks = n_blocks if coupled else max(1, round(n_blocks * m / self.n))
+        size: dict[str, Any] = {"rank": rank, "drop": 0.0 if coupled else 1.0} if rank < self.n else {}  # else exact
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
             a = approximate(
-                take(self.objects, sample), kernel, n_blocks=blocks, rank=rank, drop=0.0 if coupled else 1.0,
-                dtype=self.dtype, random_state=self.seed % 2**32,
+                take(self.objects, sample), kernel, n_blocks=blocks, dtype=self.dtype, **size,
+                random_state=self.seed % 2**32,
             )  # fmt: skip
             score, tie = self._met(a, sample, m / self.n if coupled else 1.0)
         taken = time.perf_counter() - start

@@ -61,7 +61,7 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
 
     @property
     def theta(self) -> Array:
-        return np.log(np.array([value for _, value in self._free()]))
+        return np.asarray(np.log(np.array([value for _, value in self._free()])))
 
     @theta.setter
     def theta(self, theta: Array) -> None:
@@ -89,7 +89,7 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
         return np.asarray(self.kernel.diag(X), dtype=np.float64)
 
     def is_stationary(self) -> bool:
-        return self.kernel.traits.stationary
+        return bool(self.kernel.traits.stationary)
 
     @property
     def requires_vector_input(self) -> bool:
@@ -157,7 +157,7 @@ class FromSklearn(Kernel):
         return np.array(self.wrapped.diag(self._given(A)), dtype=np.float64)
 
     def _given(self, A: Any) -> Any:
-        return A if self.scale is None else A * self.scale
+        return A if self.scale is None else A * self.scale  # float64 whatever A is
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FromSklearn) or (self.scale is None) != (other.scale is None):
@@ -192,7 +192,7 @@ def translate(kernel: Any, scale: Array | None) -> Kernel:
     if type(kernel) is sk.RBF:
         lengths = np.atleast_1d(np.asarray(kernel.length_scale, dtype=np.float64))
         ratio = lengths if scale is None else lengths / scale
-        if np.all(ratio == ratio[0]):
+        if np.allclose(ratio, ratio[0], rtol=1e-12, atol=0.0):
             return RBF(gamma=0.5 / float(ratio[0]) ** 2)
     return FromSklearn(kernel, scale)
 
@@ -202,7 +202,7 @@ def scales(kernel: Any, X: Any) -> Array | None:
     found = [np.asarray(part.length_scale, dtype=np.float64) for part in _leaves(kernel) if _is_anisotropic(part)]
     if not found or not is_vectors(X) or any(len(lengths) != X.shape[1] for lengths in found):
         return None
-    return np.asarray(np.exp(np.mean(np.log(found), axis=0)).astype(X.dtype))
+    return np.asarray(np.exp(np.mean(np.log(found), axis=0)))
 
 
 def _is_anisotropic(kernel: Any) -> bool:

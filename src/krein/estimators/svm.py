@@ -56,8 +56,8 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         What is done where the matrix is indefinite. "krein" trains the SVM of the Krein space: the dual of |K|, mapped
         back by the signs of the spectrum, so that new objects are compared by the kernel as it is. "none" leaves the
         dual as it is, not convex, and finds a stationary point as LIBSVM does; up to 3000 rows.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
-random_state, n_jobs, verbose
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
+approximation, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
@@ -133,14 +133,12 @@ n_iter_, shape_fit_
         n_classes = len(self.classes_)
         used = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
         support = used[np.argsort(labels[used], kind="stable")]
-        self.support_ = self._rows[support].astype(np.int32)
+        self._keep(support, coefficients, intercepts)
         self.n_support_ = np.bincount(labels[support], minlength=n_classes).astype(np.int32)
         if n_classes == 2 or self.multi_class == "ovr":
             self.dual_coef_ = coefficients[support].T.copy()
         else:
             self.dual_coef_ = by_pair(coefficients, labels, support, n_classes)
-        self.intercept_ = intercepts
-        self._coefficients = coefficients
         self.n_iter_ = self._steps
 
     # -- prediction ------------------------------------------------------------------------------------------------
@@ -161,6 +159,7 @@ n_iter_, shape_fit_
             raise InputError("break_ties must be False when decision_function_shape is 'ovo'")
         values = self._values(X) + self.intercept_
         n_classes = len(self.classes_)
+        chosen: Any
         if n_classes == 2:
             chosen = (values.ravel() >= 0.0).astype(np.intp)
         elif self.multi_class == "ovr":

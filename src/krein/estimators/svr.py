@@ -28,12 +28,11 @@ class _OneDual(DualMachine):
     """A machine with a single decision function."""
 
     def _fit_one(self, a: Approximation, task: Task) -> None:
-        coefficients, self.intercept_ = self._solve(a, [task])
+        coefficients, intercepts = self._solve(a, [task])
         support = np.flatnonzero(coefficients[:, 0])
-        self.support_ = self._rows[support].astype(np.int32)
+        self._keep(support, coefficients, intercepts)
         self.n_support_ = np.array([len(support)], dtype=np.int32)
         self.dual_coef_ = coefficients[support].T.copy()
-        self._coefficients = coefficients
         self.n_iter_ = int(self._steps[0])
 
 
@@ -52,8 +51,8 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
         Errors up to it cost nothing.
     tol, max_iter, refine, warm_start, shrinking, cache_size, correction
         See `krein.estimators.svm.SVC`.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
-random_state, n_jobs, verbose
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
+approximation, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
@@ -87,7 +86,7 @@ random_state, n_jobs, verbose
 
     def predict(self, X: Any) -> Array:
         """The value at each row of X."""
-        return self._values(X).ravel() + self.intercept_[0]
+        return np.asarray(self._values(X).ravel() + self.intercept_[0])
 
 
 @dataclass(eq=False, repr=False)
@@ -102,8 +101,8 @@ class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
         At most this share of the rows, by weight, lies outside; at least this share are support vectors.
     tol, max_iter, refine, warm_start, shrinking, cache_size, correction
         See `krein.estimators.svm.SVC`.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, \
-random_state, n_jobs, verbose
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
+approximation, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
@@ -134,14 +133,14 @@ random_state, n_jobs, verbose
 
     def decision_function(self, X: Any) -> Array:
         """How far inside each row of X lies; negative outside, and 0 within rounding of the boundary."""
-        values = self._values(X).ravel() + self.intercept_[0]
+        values: Array = self._values(X).ravel() + self.intercept_[0]
         # free support vectors lie on the boundary; on which side of it must not be a matter of rounding
         values[np.abs(values) <= BOUNDARY * abs(self.intercept_[0])] = 0.0
         return values
 
     def score_samples(self, X: Any) -> Array:
         """The decision function plus ``offset_``."""
-        return self.decision_function(X) + self.offset_[0]
+        return np.asarray(self.decision_function(X) + self.offset_[0])
 
     def predict(self, X: Any) -> Any:
         """1 for each row inside or on the boundary, -1 for each outside."""

@@ -22,8 +22,9 @@ __all__ = ["Dual", "solve_dual"]
 METHODS = ("auto", "interior-point", "newton")
 EXACT = 1e-3  # share of tol at which the polish found the right set
 FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
-NEWTON_ROWS, NEWTON_SHARE, NEWTON_WIDTH = 20_000, 0.2, 10.0  # where semismooth Newton was measured to be faster
+NEWTON_ROWS, NEWTON_SHARE, NEWTON_SMOOTH, NEWTON_WIDTH = 20_000, 0.2, 0.003, 10.0  # where Newton measured faster
 NEWTON_STEPS = 80
+ROUNDING = 1e-12  # of a row's range
 POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
 CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
 
@@ -35,7 +36,7 @@ class Dual:
     coefficients: Array  # (m,) b, in the order of ``rows``
     intercept: float  # such that K b + intercept is the decision function; on free rows of an SVC it is the label
     objective: float
-    gap: float  # duality gap over |objective|
+    gap: float  # duality gap over |objective|; where that nearly vanishes, over a small share of the costs in the box
     n_iter: int
     converged: bool
     method: str
@@ -63,7 +64,16 @@ def solve_dual(
 ) -> Dual:
     """Minimise 1/2 bᵀKb - linearᵀb + epsilon |b|_1 over low <= b <= high with sum(b) = total.
 
-    K is the matrix of ``f``, or its rows and columns ``rows`` (the caller's order).
+    K is the matrix of ``f``, or its rows and columns ``rows`` (the caller's order); linear, low and high have one
+    number per row of these. An SVC has b = y a, linear = y and a box from 0 to C on the label's side; an SVR its
+    targets as linear, the box -C to C and epsilon; a one-class SVM linear = 0, the box 0 to 1 and total = nu n.
+
+    The duality gap falls to ``tol`` times |objective|, or `converged` is False and the best point met is returned. An
+    active-set polish then sets bounds and zeros exactly and solves for the free rows; what is not unique (dependent
+    free rows at shift 0) is one of the solutions. Where Newton's matrix has a negative direction the problem is not
+    convex and an IndefiniteError says so; an indefinite K that never shows one ends in a local minimum, for which the
+    gap certifies nothing. ``start``, a solution for the same rows, is used by Newton's method alone; the interior point
+    takes none. A step costs one gram, a Cholesky factor of the core and some 8 products; there are about 10 to 40.
     """
     one_of("method", method, METHODS)
     whole_number("max_iter", max_iter, 1)
@@ -72,6 +82,7 @@ def solve_dual(
     chosen = np.arange(f.shape[0]) if rows is None else check_indices(rows, f.shape[0])
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
     point, steps, used = _solved(problem, tol, int(max_iter), _begun(problem, chosen, start), method, verbose)
+    point = _tidied(problem, point, tol)
     own = point.b[chosen] if problem.f is f else point.b  # other rows were carried along, or none
     return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used)
 
@@ -121,16 +132,32 @@ def _solved(
     return run.best, run.n_iter, "interior-point"
 
 
+def _tidied(problem: Problem, point: Point, tol: float) -> Point:
+    """The point with rows that rounding keeps off an end put there; without free rows, with the middle multiplier."""
+    width = problem.high - problem.low
+    b = np.where(point.b - problem.low <= ROUNDING * width, problem.low, point.b)
+    b = np.where(problem.high - b <= ROUNDING * width, problem.high, b)
+    if problem.epsilon:
+        b = np.where((np.abs(b) <= ROUNDING * width) & (problem.low <= 0.0) & (problem.high >= 0.0), 0.0, b)
+    free = (b > problem.low) & (b < problem.high) & ((b != 0.0) | (problem.epsilon == 0.0))
+    product = point.product if np.array_equal(b, point.b) else problem.multiply(b)
+    multiplier = point.multiplier if free.any() else central_multiplier(problem, b, product)
+    tidy = problem.point(b, multiplier, product)
+    return tidy if tidy.gap <= max(point.gap, EXACT * tol) else point
+
+
 def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
-    """Whether grams outweigh the core, and the box is not so wide that rows far outside their margin dominate."""
+    """Whether grams outweigh the core, the shift smooths the corners, and the box is not too wide for the matrix."""
     f = problem.f
     grams = float(sum(len(B) * k * k for B, k in zip(f.bases, f.ranks, strict=True)))
     rank = float(max((part.core.shape[0] for part in parts), default=0))
-    if not grams > NEWTON_SHARE * rank**3 or len(f.order) < NEWTON_ROWS:
+    if len(f.order) < NEWTON_ROWS or grams < NEWTON_SHARE * rank**3:
         return False
     slopes = float(np.abs(problem.linear).mean()) + problem.epsilon
     width = float((problem.high - problem.low).mean())
-    return bool(slopes > 0.0 and width * float(np.abs(f.diagonal()).mean()) <= NEWTON_WIDTH * slopes)
+    if f.shift * width < NEWTON_SMOOTH * slopes:
+        return False
+    return width * float(np.abs(f.diagonal()).mean()) <= NEWTON_WIDTH * slopes
 
 
 def _only_point(problem: Problem) -> Point | None:
@@ -162,10 +189,8 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
         worst = int((lo - hi).argmax())
         raise InputError(f"low must not exceed high; at row {worst} they are {lo[worst]:g} and {hi[worst]:g}.")
     for name, number in (("total", total), ("epsilon", epsilon)):
-        if (
-            not (isinstance(number, int | float | np.number) and math.isfinite(number))
-            or number < 0
-            and name != "total"
+        if not (isinstance(number, int | float | np.number) and math.isfinite(number)) or (
+            number < 0 and name != "total"
         ):
             raise InputError(f"{name} must be a finite number{', at least 0' * (name != 'total')}; got {number!r}.")
     slack = 1e-12 * float(np.abs(lo).sum() + np.abs(hi).sum())
@@ -178,7 +203,8 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
         return Problem(f, g, lo, hi, float(total), float(epsilon))
     if len(rows) <= CUT * n:
         return Problem(cut(f, rows), g, lo, hi, float(total), float(epsilon))
-    wide = [np.zeros(n) for _ in vectors]
-    for whole, part in zip(wide, vectors, strict=True):
-        whole[rows] = part
-    return Problem(f, *wide, float(total), float(epsilon))
+    for i, part in enumerate(vectors):
+        vectors[i] = np.zeros(n)
+        vectors[i][rows] = part
+    g, lo, hi = vectors
+    return Problem(f, g, lo, hi, float(total), float(epsilon))

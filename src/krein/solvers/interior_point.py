@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from krein.arrays import Array
 from krein.errors import IndefiniteError
-from krein.solvers.problem import Point, Problem
+from krein.factorization import Factorization
+from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.system import Part, System, factorize
 
 __all__ = ["InteriorPoint"]
@@ -27,8 +28,8 @@ STALLED = 12  # steps without a better gap, after which no step will bring one
 class InteriorPoint:
     """A run that can be taken further: `reach` goes on from where the last call stopped."""
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...], start: Array | None = None) -> None:
-        self._state = _State(problem, parts, start)
+    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
+        self._state = _State(problem, parts)
         self.best = self._state.judge()
         self.ends = self._state.ends()  # which parts of the best point seem to lie at their lower and upper end
         self.n_iter = 0
@@ -57,7 +58,7 @@ class InteriorPoint:
 class _State:
     """The iterate: v + t = width for every live part, multipliers z of v >= 0 and w of t >= 0, and the sum's."""
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...], start: Array | None) -> None:
+    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
         self.problem, self.parts = problem, parts
         low, high = problem.low, problem.high
         if problem.epsilon:
@@ -84,12 +85,12 @@ class _State:
 
     def coefficients(self) -> Array:
         b = (self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0)
-        return np.clip(b, self.problem.low, self.problem.high)  # rounding may cross an end
+        return np.asarray(np.clip(b, self.problem.low, self.problem.high))  # rounding may cross an end
 
     def judge(self) -> Point:
         return self.problem.point(self.b, self.multiplier, self.product)
 
-    def ends(self) -> tuple[Array, Array]:
+    def ends(self) -> Ends:
         """Which rows' b lie at an end: their distance is less than its multiplier, each in its own unit."""
         width = self.v + self.t
         size = max(float(np.abs(self.problem.linear).mean()), self.problem.epsilon)
@@ -116,7 +117,9 @@ class _State:
         short = p.total - float(self.b.sum())
         mu = float((z * v + w * t).sum()) / self.count
 
-        def direction(first: Array | float, second: Array | float, refine: bool) -> tuple[Array, ...]:
+        def direction(
+            first: Array | float, second: Array | float, refine: bool
+        ) -> tuple[Array, float, Array, Array, Array, Array]:
             """The Newton step towards z v = first and w t = second."""
             force = np.where(self.live, -dual + (first / v - z) - (second / t - w), 0.0)  # (m, n)
             wanted = (self.sign * force * soft).sum(0)  # E⁻¹ times the right-hand side
@@ -124,7 +127,7 @@ class _State:
             dv = self._share(force, db, turned + dy, soft, stiff)
             dz = np.where(self.live, (first - z * dv) / v - z, 0.0)
             dw = np.where(self.live, (second + w * dv) / t - w, 0.0)
-            return db, np.float64(dy), turned, dv, dz, dw
+            return db, dy, turned, dv, dz, dw
 
         _, _, _, dv, dz, dw = direction(0.0, 0.0, False)
         reach = self._longest(dv, dz, dw)
@@ -137,7 +140,7 @@ class _State:
             return False
         self.v, self.t = v + length * dv, t - length * dv
         self.z, self.w = z + length * dz, w + length * dw
-        self.multiplier += length * float(dy)
+        self.multiplier += length * dy
         self.b = self.coefficients()
         self.product = self.product + length * turned
         return True
@@ -185,6 +188,8 @@ class _Newton:
         x = self._inverse(wanted / self.damping)
         y = (float(x.sum()) - short) / self.sum
         x -= y * self.ones
+        if not refine and not self.problem.epsilon:
+            return x, y, x  # K x is for sharing a step out among parts, and there is one
         turned = self.problem.multiply(x)
         if not refine:
             return x, y, turned
@@ -207,8 +212,8 @@ class _Newton:
         return x, y, turned
 
 
-def _indefinite(f: object) -> IndefiniteError:
-    low = f.smallest_eigenvalue()  # type: ignore[attr-defined]
+def _indefinite(f: Factorization) -> IndefiniteError:
+    low = f.smallest_eigenvalue()
     return IndefiniteError(
         f"The dual needs a matrix that is positive definite along its steps, but this one's smallest eigenvalue is "
         f"{low:.3g} and the Newton system has a negative direction: the problem is not convex. Correct the "

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from krein.arrays import Array
 from krein.blocksparse import EPS
 from krein.factorization import Factorization
-from krein.solvers.problem import Point, Problem
+from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.system import Part, factorize
 from krein.storage import gram
 
@@ -32,7 +32,7 @@ def newton(
     max_iter: int,
     start: tuple[Array, float] | None = None,
     verbose: int = 0,
-) -> tuple[Point, tuple[Array, Array], int]:
+) -> tuple[Point, Ends, int]:
     """Return the best point, the rows that lie at their ends, and the steps taken."""
     f = problem.f
     slopes = float(np.abs(problem.linear).mean()) + problem.epsilon or 1.0
@@ -59,7 +59,7 @@ def newton(
     return best, _ends(problem, best.b), steps
 
 
-def _ends(problem: Problem, b: Array) -> tuple[Array, Array]:
+def _ends(problem: Problem, b: Array) -> Ends:
     """Which parts of the rows lie at their lower and at their upper end, as `polish` takes them."""
     if not problem.epsilon:
         return (b <= problem.low)[None], (b >= problem.high)[None]
@@ -143,7 +143,7 @@ def _inner(
 def _response(problem: Problem, c: Array, sigma: float) -> Array:
     if problem.epsilon:
         c = np.sign(c) * np.maximum(np.abs(c) - problem.epsilon, 0.0)
-    return np.clip(c / sigma, problem.low, problem.high)
+    return np.asarray(np.clip(c / sigma, problem.low, problem.high))
 
 
 def _apply(grams: list[Array], f: Factorization, x: Array) -> Array:

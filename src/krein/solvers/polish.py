@@ -1,8 +1,8 @@
 """The active-set polish: from a nearly optimal point to one whose bounds are exact and whose free rows are solved for.
 
-In: a problem, a point and which rows seem to lie at an end. Out: the best point met, or None. With the rows at their ends
-held, the free ones solve K_FF b_F + y = g_F - ..., sum(b) = total: one system with D = s on the free rows. Rows that
-leave the box are put on its edge, held rows whose slope points inwards are set free, and it is done again.
+In: a problem, a point and which rows seem to lie at an end. Out: the best point met, or None. With the rows at their
+ends held, the free ones solve K_FF b_F + y = g_F - ..., sum(b) = total: one system with D = s on the free rows. Rows
+that leave the box are put on its edge and it is done again; then held rows whose slope points inwards are set free.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 from krein.arrays import Array, Indices
 from krein.blocksparse import EPS, BlockSparse
 from krein.factorization import Factorization
-from krein.solvers.problem import Point, Problem
+from krein.solvers.problem import Ends, Mask, Point, Problem
 from krein.solvers.system import Part, factorize
 
 __all__ = ["central_multiplier", "polish"]
@@ -29,7 +29,7 @@ DENSE = 2000  # free rows up to which K_FF itself is formed
 FREE, LOW, ZERO, HIGH = 0, 1, 2, 3
 
 
-def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: tuple[Array, Array]) -> Point | None:
+def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends) -> Point | None:
     """Return the best point that a few rounds of the active set reach, or None where no system could be solved.
 
     Where free rows are nearly dependent their system fixes them by rounding alone, so the ridge is raised until the
@@ -46,7 +46,7 @@ def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: tuple[
 
 
 def _rounds(
-    problem: Problem, parts: tuple[Part, ...], point: Point, ends: tuple[Array, Array], ridge: float
+    problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, ridge: float
 ) -> tuple[Point | None, bool]:
     """The best point met with this ridge, and whether the free rows ran off."""
     held = _held(problem, point.b, *ends)
@@ -77,30 +77,31 @@ def _rounds(
     return best, lost
 
 
-def _held(problem: Problem, b: Array, at_low: Array, at_high: Array) -> Array:
+def _held(problem: Problem, b: Array, at_low: Mask, at_high: Mask) -> Indices:
     """DENSE = 2000  # free rows up to which K_FF itself is formed
-    FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at."""
+    FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at.
+    """
     width = problem.high - problem.low
     if len(at_low) == 1:
         nearer = b - problem.low < 0.5 * width
         held = np.where(at_low[0] & (nearer | ~at_high[0]), LOW, np.where(at_high[0], HIGH, FREE))
     else:
         low, high = problem.low, problem.high
-        down, up = at_low | (high <= 0.0, low >= 0.0), at_high
+        down, up = at_low | np.stack([high <= 0.0, low >= 0.0]), at_high
         held = np.where(up[0] & down[1], HIGH, np.where(up[1] & down[0], LOW, FREE))
         neither = down[0] & down[1]
         held = np.where(neither, np.where(low >= 0.0, LOW, np.where(high <= 0.0, HIGH, ZERO)), held)
     return np.where(width <= 0.0, LOW, held)
 
 
-def _on_edges(problem: Problem, b: Array, held: Array) -> Array:
+def _on_edges(problem: Problem, b: Array, held: Indices) -> Array:
     b = np.where(held == LOW, problem.low, np.where(held == HIGH, problem.high, b))
     return np.where(held == ZERO, 0.0, np.clip(b, problem.low, problem.high))
 
 
 def _free_rows(
-    problem: Problem, parts: tuple[Part, ...], b: Array, multiplier: float, held: Array, ridge: float
-) -> tuple[Array, float, Array, int] | None:
+    problem: Problem, parts: tuple[Part, ...], b: Array, multiplier: float, held: Indices, ridge: float
+) -> tuple[Array, float, Indices, int] | None:
     """Solve for the free rows, put those that leave their side of the box on its edge; say how many did."""
     f, free = problem.f, held == FREE
     if not free.any():
@@ -146,7 +147,7 @@ def _free_rows(
     return np.where(free, np.clip(b, low, high), b), multiplier, held, int((below | above).sum())
 
 
-def _solver(f: Factorization, parts: tuple[Part, ...], free: Array, ridge: float) -> Callable[[Array], Array] | None:
+def _solver(f: Factorization, parts: tuple[Part, ...], free: Mask, ridge: float) -> Callable[[Array], Array] | None:
     """x -> (K_FF + ridge I)⁻¹ x_F on the free rows, zero elsewhere, by the factored form."""
     inverse = np.where(free, 1.0 / (f.shift + max(ridge, 0.0 if f.shift > 0.0 else LEAST) * _size(f)), 0.0)
     system = factorize(parts, f.rank, f.gram(inverse), triangular=False)
@@ -160,7 +161,7 @@ def _solver(f: Factorization, parts: tuple[Part, ...], free: Array, ridge: float
     return solve
 
 
-def _dense_solver(f: Factorization, free: Array, ridge: float) -> Callable[[Array], Array] | None:
+def _dense_solver(f: Factorization, free: Mask, ridge: float) -> Callable[[Array], Array] | None:
     """The same by K_FF itself, which is small; as exact as there is, also where the shift is zero."""
     rows = np.flatnonzero(free)
     matrix = _square(f, rows)
@@ -181,8 +182,8 @@ def _dense_solver(f: Factorization, free: Array, ridge: float) -> Callable[[Arra
 def _square(f: Factorization, rows: Indices) -> Array:
     """K[rows, rows], from the blocks of the core that are kept."""
     if not isinstance(f.core, BlockSparse):
-        left = f.basis_rows(rows)
-        out = np.asarray((left @ (left @ f.core).T).T, order="F")
+        sparse = f.basis_rows(rows)
+        out: Array = np.array((sparse @ (sparse @ f.core).T).T, dtype=np.float64, order="F")
     else:
         found = {i: (here, local) for i, here, local in f._by_block(rows)}
         out = np.zeros((len(rows), len(rows)), order="F")
@@ -200,7 +201,7 @@ def _size(f: Factorization) -> float:
     return float(np.abs(f.diagonal()).max(initial=0.0)) or 1.0
 
 
-def _released(problem: Problem, b: Array, product: Array, multiplier: float, held: Array) -> Array:
+def _released(problem: Problem, b: Array, product: Array, multiplier: float, held: Indices) -> Mask:
     """Held rows whose slope points into the box."""
     slope, eps = product - problem.linear + multiplier, problem.epsilon
     slack = 1e-10 * (float(np.abs(problem.linear).mean()) + eps + float(np.abs(product).mean()))

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.blocksparse import congruent
 from krein.factorization import Factorization
 from krein.storage import orthonormalise
 
-__all__ = ["Point", "Problem", "cut"]
+__all__ = ["Ends", "Mask", "Point", "Problem", "cut"]
+
+Mask: TypeAlias = NDArray[np.bool_]
+Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and at their upper end
 
 FLOOR = 1e-6  # of the largest linear cost the box allows: an objective below is judged as if it were that
 PLAIN_FLOOR = 1e-3  # the same where there is no linear cost, of what equal coefficients cost without their couplings
@@ -87,17 +92,14 @@ class Problem:
         objective = self.objective(b, product)
         gap = self.gap(b, product, multiplier)
         size = abs(objective) + self.scale
-        if gap > 0.0:
-            relative = gap / size if size > 0.0 else np.inf
-        else:
-            relative = 0.0
+        relative = 0.0 if gap <= 0.0 else gap / size if size > 0.0 else np.inf
         off = abs(float(b.sum()) - self.total)
         if off > 1e-9 * self.reach:
             relative = max(relative, off / self.reach)
         return Point(b, product, float(multiplier), objective, gap, float(relative))
 
 
-def cut(f: Factorization, rows: np.ndarray) -> Factorization:
+def cut(f: Factorization, rows: Indices) -> Factorization:
     """The factorization of K[rows, rows]: the stored rows, copied, and bases reduced where a block has too few.
 
     The bases are not orthonormal any more, which no solver here asks for.
@@ -108,7 +110,10 @@ def cut(f: Factorization, rows: np.ndarray) -> Factorization:
     block = np.searchsorted(ends, places[inner], side="right")
     stops = np.searchsorted(block, np.arange(f.n_blocks), side="right")
     starts = np.searchsorted(block, np.arange(f.n_blocks), side="left")
-    bases, maps, turns, reduced = [], [], [], False
+    bases: list[Array] = []
+    maps: list[Array] = []
+    turns: list[Array] = []
+    reduced = False
     for i in range(f.n_blocks):
         local = places[inner[starts[i] : stops[i]]] - f.spans[i][0].start
         stored = f.bases[i][local]

@@ -7,6 +7,7 @@ apart is handled part by part, one large coupled part by a block Cholesky in a f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ def parts_of(f: Factorization) -> tuple[Part, ...]:
     """Return what the core falls apart into; a dense core is one part."""
     ends = np.concatenate([[0], np.cumsum(f.ranks, dtype=np.intp)])
     if not isinstance(f.core, BlockSparse):
-        spans = tuple(slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        spans = tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends.tolist()))
         return (Part(tuple(range(f.n_blocks)), slice(None), spans, f.core),)
     labels = f.core.components
     order = np.argsort(labels, kind="stable")

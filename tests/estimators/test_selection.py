@@ -1,0 +1,210 @@
+"""Blocks, rank and gamma by a validated score: what is chosen learns, what is given is kept, and it is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import krein
+from krein.errors import InputError
+from krein.estimators import selection
+from krein.estimators.cache import clear_cache
+from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from krein.estimators.selection import Chooser, codes
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch):
+    """Everything at a tenth of its size: 2001 rows are many."""
+    monkeypatch.setattr(selection, "SCORED", (400, 600))
+    monkeypatch.setattr(selection, "DRAWN", 500)
+    monkeypatch.setattr(selection, "REGIONS", 4)
+    monkeypatch.setattr(selection, "PER_BLOCK", (128, 64, 32))
+    monkeypatch.setattr(selection, "COUPLED", ((4, 16),))
+    monkeypatch.setattr(selection, "RANK", 16)
+    clear_cache()
+
+
+def wiggly(n: int, waves: float = 20.0, seed: int = 0):
+    """A function that is rough everywhere: only blocks of a few rows each follow it."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 2))
+    return X, np.sin(waves * X[:, 0]) * np.cos(waves * X[:, 1]) + 0.01 * rng.standard_normal(n)
+
+
+def smooth(n: int, seed: int = 0):
+    """A few waves with much noise in many dimensions: a few directions hold all there is to learn."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 5))
+    return X, np.tanh(X @ np.array([1.0, -0.5, 0.3, 0.2, 0.1])) + 1.0 * rng.standard_normal(n)
+
+
+def test_a_rough_function_gets_blocks_on_their_own_and_a_smooth_one_coupled_blocks():
+    X, y = wiggly(3000, waves=60.0)
+    rough = Chooser(y, "regression")(X, krein.RBF(gamma=100.0), seed=0)
+    assert rough.drop == 1.0
+    assert rough.n_blocks > 20
+    X, y = smooth(3000)
+    even = Chooser(y, "regression")(X, krein.RBF(gamma=0.01), seed=0)
+    assert even.drop == 0.0
+    assert even.n_blocks == 4
+
+
+def test_the_choice_is_near_the_best_of_its_candidates_on_rows_held_out():
+    X, y = wiggly(4000)
+    X_new, y_new = wiggly(1000, seed=1)
+    kernel = krein.RBF(gamma=30.0)
+    choice = Chooser(y, "regression")(X, kernel, seed=0)
+
+    def held_out(**size) -> float:
+        a = krein.approximate(X, kernel, random_state=0, **size)
+        F = a.factorization
+        errors = [
+            np.mean((y_new - a.kernel_rows(X_new) @ F.solve(y, ridge=alpha)) ** 2) for alpha in (1e-4, 1e-3, 1e-2, 1e-1)
+        ]
+        return 1.0 - min(errors) / y_new.var()
+
+    scores = [held_out(n_blocks=t.n_blocks, rank=t.rank, drop=0.0 if t.coupled else 1.0) for t in choice.tried]
+    assert max(scores) - min(scores) > 0.05  # or there was nothing to choose
+    mine = held_out(n_blocks=choice.n_blocks, rank=choice.rank, drop=choice.drop)
+    assert mine >= max(scores) - 0.02
+
+
+def test_scores_are_those_of_rows_really_left_out():
+    """With all rows scored and one block per candidate, the score is brute-force leave-one-out."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    kernel = krein.RBF(gamma=0.5)
+    trials = selection._Trials(
+        X, kernel, Chooser(y, "regression"), {"n_blocks": 1, "rank": 60, "max_memory": None, "dtype": "auto"}, 0, 0
+    )
+    score = trials.score(1, 60, True, kernel).score
+    K = kernel(X)
+    found = []
+    for alpha in selection.ALPHAS:
+        left = np.empty(60)
+        for i in range(60):
+            rest = np.delete(np.arange(60), i)
+            G = np.block([[K[np.ix_(rest, rest)] + alpha * np.eye(59), np.ones((59, 1))], [np.ones((1, 59)), 0.0]])
+            solution = np.linalg.solve(G, np.append(y[rest], 0.0))
+            left[i] = y[i] - K[i, rest] @ solution[:-1] - solution[-1]
+        found.append(1.0 - np.mean(left**2) / y.var())
+    assert score == pytest.approx(max(found), abs=1e-6)
+
+
+def test_rows_from_everywhere_predict_those_of_the_regions():
+    X, y = smooth(3000)
+    want = Chooser(y, "regression")
+    known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
+    trials = selection._Trials(X, krein.RBF(gamma=0.01), want, known, 0, 0)
+    assert len(trials.rows) < 1500
+    found = trials.score(4, 16, True, krein.RBF(gamma=0.01))
+    X_new, y_new = smooth(3000, seed=1)
+    a = krein.approximate(X, krein.RBF(gamma=0.01), n_blocks=4, rank=16, random_state=0)
+    mean = y.mean()
+    best = max(
+        1.0
+        - np.mean((y_new - mean - a.kernel_rows(X_new) @ a.factorization.solve(y - mean, ridge=t)) ** 2) / y_new.var()
+        for t in (0.01, 0.1, 1.0, 10.0)
+    )
+    assert found.score == pytest.approx(best, abs=0.1)
+
+
+def test_what_is_given_is_kept():
+    X, y = wiggly(2500)
+    kernel = krein.RBF(gamma=30.0)
+    choose = Chooser(y, "regression")
+    assert choose(X, kernel, n_blocks=40, seed=0).n_blocks == 40
+    assert choose(X, kernel, rank=7, seed=0).rank == 7
+    assert choose(X.astype(np.float32), kernel, seed=0).dtype == "float32"
+    assert choose(X, kernel, dtype="float16", seed=0).dtype == "float16"
+
+
+def test_the_memory_is_kept():
+    X, y = wiggly(2500)
+    for room in (2e5, 4e5, 1e6):
+        choice = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=room, seed=0)
+        a = krein.approximate(X, choice.kernel, **choice.parameters, random_state=0)
+        assert a.factorization.nbytes + a.nbytes <= 1.25 * room
+    with pytest.warns(krein.KreinWarning):  # too little for any candidate: left to the matrix error
+        model = KernelRidge(kernel=krein.RBF(gamma=30.0), max_memory=3e4, random_state=0).fit(X, y)
+    assert model.approximation_.factorization.nbytes <= 3e4
+    assert "no candidate" in model.selection_.reason
+
+
+def test_few_rows_an_error_asked_for_and_all_given_leave_nothing_to_choose():
+    choose = Chooser(np.zeros(3), "regression")
+    asked = {"n_blocks": "auto", "rank": "auto", "coupling": "shared", "max_error": None}
+    assert choose.has_work(2001, **asked)
+    assert not choose.has_work(2000, **asked)
+    assert not choose.has_work(2001, **asked | {"max_error": 0.1})
+    assert not choose.has_work(2001, **asked | {"n_blocks": 3, "rank": 4})
+    assert not choose.has_work(2001, **asked | {"coupling": "pairwise"})
+    assert Chooser(np.zeros(3), "regression", tune=True).has_work(10, **asked)
+
+
+def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypatch):
+    X, y = wiggly(2500)
+    model = KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, y)
+    said = str(model.selection_)
+    assert "<- chosen" in said
+    assert model.selection_.reason in said
+    assert model.approximation_.n_blocks == model.selection_.n_blocks
+
+    def never(*_, **__):
+        raise AssertionError("chosen again")
+
+    monkeypatch.setattr(Chooser, "__call__", never)
+    again = KernelRidge(alpha=0.01, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, y)
+    assert again.selection_ is model.selection_
+    with pytest.raises(AssertionError, match="chosen again"):  # other targets may need other blocks
+        KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, -(y**2))
+    few = KernelRidge(kernel=krein.RBF(gamma=30.0)).fit(X[:100], y[:100])
+    assert few.selection_ is None
+
+
+def test_gamma_is_tuned():
+    X, y = wiggly(500)
+    plain = KernelRidge(alpha=1e-3, kernel="rbf", gamma="scale").fit(X, y)
+    tuned = KernelRidge(alpha=1e-3, kernel="rbf", gamma="tune", random_state=0).fit(X, y)
+    X_new, y_new = wiggly(500, seed=1)
+    assert tuned.score(X_new, y_new) > plain.score(X_new, y_new) + 0.05
+    assert tuned.approximation_.kernel == tuned.selection_.kernel
+    assert tuned.selection_.kernel.gamma != plain.approximation_.kernel.gamma
+    with pytest.raises(InputError, match="gamma"):
+        KernelRidge(kernel="cosine", gamma="tune").fit(X, y)
+
+
+def test_gamma_and_blocks_together():
+    X, y = wiggly(2500, waves=40.0)
+    model = KernelRidgeClassifier(alpha=1e-2, gamma="tune", random_state=0).fit(X, y > 0)
+    X_new, y_new = wiggly(1000, waves=40.0, seed=1)
+    assert model.score(X_new, y_new > 0) > 0.85
+    assert {t.kernel for t in model.selection_.tried} > {model.selection_.kernel}
+
+
+def test_an_indefinite_kernel_and_objects_without_coordinates_are_scored_too(monkeypatch):
+    X, y = wiggly(2100)
+    choice = Chooser(codes(y > 0), "classification")(X, krein.TL1(rho=0.1), seed=0)
+    assert 0.5 < max(t.score for t in choice.tried) <= 1.0
+    words = ["".join(row) for row in np.random.default_rng(0).choice(list("ab"), (2100, 6))]
+
+    def alike(A, B):
+        return np.array([[sum(a == b for a, b in zip(u, v, strict=True)) / 6.0 for v in B] for u in A])
+
+    target = np.array([w.count("a") for w in words], dtype=float)
+    monkeypatch.setattr(selection, "DEAR", 150)
+    choice = Chooser(target, "regression")(words, krein.kernels.FromCallable(alike), n_blocks=4, seed=0)
+    assert choice.n_blocks == 4
+    assert max(t.score for t in choice.tried) > 0.9
+
+
+def test_codes_are_one_column_for_two_classes_and_one_each_for_more():
+    assert codes(["b", "a", "b"]).tolist() == [[1.0], [-1.0], [1.0]]
+    assert codes([2, 0, 1]).tolist() == [[-1, -1, 1], [1, -1, -1], [-1, 1, -1]]
+
+
+def test_a_task_of_another_name_is_an_error():
+    with pytest.raises(InputError, match="regression"):
+        Chooser(np.zeros(3), "ranking")
