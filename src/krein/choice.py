@@ -29,10 +29,9 @@ COARSE = FINE[::2]
 PATIENCE = 2  # coarse steps without gain before the search turns to the best one's neighbours
 SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
 GLANCE = 125  # rows looked at first,
-PER_DIRECTION = 8  # and for each direction proposed, but for
-FORECAST, SHARE = 500, 6.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
+PER_DIRECTION = 6  # and for each direction proposed, but for
+FORECAST, SHARE = 500, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
 GROWN = (1.5, 3.0)  # a larger sample is so many times larger, at least and at most
-WIDE = 400  # rows up to which every sample is asked for all numbers of blocks anew
 CLOSER = 3  # numbers of blocks that a larger one is asked for, and their neighbours
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
 ROWS_PER_RANK = 4  # rows per block and rank that a proposal leaves, unless there is one block
@@ -130,7 +129,7 @@ def propose(
         if wanted <= GROWN[0] * m:
             return found
         m = min(wanted, round(GROWN[1] * m))
-        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]] if m > WIDE else []
+        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]]
 
 
 def stored_bytes(n: int, n_blocks: int, rank: Any, dtype: str) -> Any:
