@@ -166,15 +166,6 @@ def test_block_diagonal_corrections_are_exact(how, shift):
     assert certify(g)
 
 
-@pytest.mark.parametrize("how", ["clip", "flip", "square"])
-def test_a_correction_that_would_fill_the_core_is_refused_with_a_way_out(how):
-    rng = np.random.default_rng(4)
-    core = sparse_core(rng, [2, 3, 2], 1.0)
-    f = make(rng, [4, 4, 4], core.ranks, core)
-    with pytest.raises(InputError, match=f"'{how}' would fill.*become 49.*Use 'shift'"):
-        correct(f, how)
-
-
 # -- cores too large for a dense matrix --------------------------------------------------------------------------------
 
 

@@ -51,8 +51,9 @@ def test_a_core_that_is_too_large_says_so(monkeypatch):
     with pytest.raises(InputError, match="over the limit"):
         eigensystem(core, core.ranks)
     f = make(rng, [5] * 6, core.ranks, core)
-    with pytest.raises(InputError, match="Use 'shift'"):
-        correct(f, "clip")
+    for how in ("clip", "flip"):
+        with pytest.raises(InputError, match=f"'{how}' would fill.*become {f.rank**2}.*Use 'shift'"):
+            correct(f, how)
 
 
 def test_block_sparse_cores_without_blocks_are_fine():

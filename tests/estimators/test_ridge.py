@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators import ridge
+from krein.estimators.leave_one_out import Factored
 from krein.estimators.ridge import KernelRidge
 
 X, y = make_regression(n_samples=100, n_features=10, random_state=0)
@@ -172,6 +173,18 @@ def test_alpha_is_chosen_from_a_sample_of_many_rows(monkeypatch):
     assert np.abs(some.loo_scores_ - whole.loo_scores_).max() > 0.0
     again = KernelRidge(**options).fit(rows, targets)
     np.testing.assert_array_equal(some.loo_scores_, again.loo_scores_)
+
+
+def test_a_core_without_eigenvectors_is_scored_on_a_few_rows(monkeypatch):
+    rows, targets = many()
+    options = {"alpha": "loo", "kernel": "rbf", "gamma": 0.5, "n_blocks": 6, "rank": 20, "random_state": 0}
+    options["alphas"] = [1e-3, 0.1, 10.0]
+    whole = KernelRidge(**options).fit(rows, targets)
+    monkeypatch.setattr(ridge, "decompose", Factored)
+    few = KernelRidge(**options).fit(rows, targets)
+    np.testing.assert_allclose(few.loo_scores_, whole.loo_scores_, rtol=0.4)
+    assert few.alpha_ == whole.alpha_
+    np.testing.assert_allclose(few.predict(rows[:50]), whole.predict(rows[:50]), atol=1e-6)
 
 
 # -- alpha by leave-one-out --------------------------------------------------------------------------------------------

@@ -18,14 +18,12 @@ from sklearn.preprocessing import StandardScaler
 
 import krein
 from krein.errors import InputError
-from krein.estimators.dual_machine import NotConverged
+from krein.estimators.dense_dual import NotConverged
 from krein.estimators.svm import SVC
 
 
 def classes(n: int, n_classes: int, seed: int = 0) -> tuple[Any, Any]:
-    return make_classification(
-        n, 6, n_informative=5, n_redundant=0, n_classes=n_classes, flip_y=0.1, random_state=seed
-    )  # type: ignore[no-any-return]
+    return make_classification(n, 6, n_informative=5, n_redundant=0, n_classes=n_classes, flip_y=0.1, random_state=seed)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

@@ -49,7 +49,9 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
         return None
     try:
         hash(kernel)
-        return (joblib.hash(held), type(kernel) if isinstance(kernel, Precomputed) else kernel)
+        # of a precomputed matrix some rows alone may be meant
+        given = (held, objects) if isinstance(kernel, Precomputed) else held
+        return (joblib.hash(given), type(kernel) if isinstance(kernel, Precomputed) else kernel)
     except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
 

@@ -19,10 +19,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 from krein.arrays import Array, Indices
+from krein.errors import KreinWarning
 from krein.solvers import Dual
 from krein.solvers.problem import Problem
 
-__all__ = ["Task", "central_intercept", "libsvm", "polish", "solve_dense", "violation"]
+__all__ = ["NotConverged", "Task", "central_intercept", "libsvm", "polish", "solve_dense", "violation"]
 
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
@@ -30,6 +31,10 @@ LAST = 1e-8
 CAP = 100_000  # LIBSVM's iterations at least allowed; its matrix is float32, so there are tolerances it never reaches
 DELTAS = (1e-7, 1e-9, 1e-11, 1e-13)  # proximal weights, relative to the mean of the diagonal
 ROUNDS = 10  # changes of the active set in one proximal step
+
+
+class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
+    """A dual was left with a larger gap than was asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +54,7 @@ class Task:
     epsilon: float = 0.0
 
     def problem(self, K: Any) -> Problem:
-        """The same as the solvers see it."""
+        """The same as the solvers see it; where products with it are known, of K its diagonal is enough."""
         return Problem(cast(Any, K), self.linear, self.low, self.high, self.total, self.epsilon)
 
     def on(self, some: Indices) -> Task:

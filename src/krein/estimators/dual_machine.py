@@ -13,16 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import is_classifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
-from krein.errors import IndefiniteError, InputError, KreinWarning, one_of, warn
+from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.dense_dual import Task, solve_dense
+from krein.estimators.dense_dual import NotConverged, Task, solve_dense
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.refine import refine_exactly
@@ -38,10 +37,6 @@ __all__ = ["DualMachine", "NotConverged"]
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
 LOW_RANK = 5  # rows per rank from which on the factored solver is the faster one anyway
 HUGE = 1e10  # stands for C = inf: no hard margin needs more
-
-
-class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A dual was left with a larger gap than was asked for."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -202,8 +197,8 @@ class DualMachine(KernelMachine):
         self.gap_ = float(self._gaps.max())
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
-        if not self.converged_:
-            left = sum(not dual.converged for dual in duals)
+        left = sum(not dual.converged for dual in duals if not dual.method.startswith("refined"))
+        if left:  # a refinement says itself what it is left with
             which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
             limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
             warn(

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, warn
-from krein.estimators.dense_dual import Task, libsvm, solve_dense, violation
+from krein.estimators.dense_dual import NotConverged, Task, libsvm, solve_dense, violation
 from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, is_vectors, take
 from krein.solvers import Dual
 
@@ -36,7 +37,7 @@ def refine_exactly(
 ) -> Dual:
     """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization."""
     exact = _Exact(Evaluator(a.kernel), take(a.objects, task.rows))
-    size = task.size or float(np.mean(exact.evaluator.diag(exact.objects))) * float(task.high.max())
+    size = task.size or float(np.mean(exact.diagonal)) * float(task.high.max())
     allowed = min(ALLOWED, 1e3 * tol) * size
     slack, doubt = _screened(a, task, dual, exact)
     chosen = (dual.coefficients != 0.0) | (slack < min(doubt, NEAR * size))
@@ -65,11 +66,12 @@ def refine_exactly(
             few = left < FEW * len(where)
             joining = there[wrong]
             where, chosen[joining] = np.concatenate([where, joining]), True
-    point = task.problem(None).point(b, mu, product)
+    point = task.problem(sp.diags(exact.diagonal)).point(b, mu, product)
     if left:
         warn(
             f"refine='exact' was left after {ROUNDS} rounds with {left} of {len(b)} rows that violate their condition; "
-            f"the relative duality gap is {point.gap:.2g}. Raise the rank, so that it starts nearer."
+            f"the relative duality gap is {point.gap:.2g}. Raise the rank, so that it starts nearer.",
+            NotConverged,
         )
     return Dual(b, mu, point.objective, point.gap, steps, left == 0 and solved, f"refined {method}")
 
@@ -79,6 +81,7 @@ class _Exact:
 
     def __init__(self, evaluator: Evaluator, objects: Any) -> None:
         self.evaluator, self.objects = evaluator, objects
+        self.diagonal = evaluator.diag(objects)
         self._K: Array = np.empty((0, 0))
 
     def matrix(self, where: Indices) -> Array:

@@ -1,0 +1,94 @@
+"""Refinement: from a coarse factorization to the SVM of the kernel itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import svm
+from sklearn.datasets import make_classification
+
+import krein
+from krein.errors import InputError
+from krein.estimators import refine
+from krein.estimators.dense_dual import NotConverged
+from krein.estimators.svm import SVC
+from krein.estimators.svr import SVR, OneClassSVM
+
+COARSE: dict[str, Any] = {"n_blocks": 3, "rank": 12, "random_state": 0}
+
+
+def classes(n: int, n_classes: int = 2) -> tuple[Any, Any]:
+    return make_classification(
+        n, 5, n_informative=4, n_redundant=0, n_classes=n_classes, n_clusters_per_class=1, flip_y=0.03, random_state=1
+    )  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_it_is_the_exact_svm(n_classes: int) -> None:
+    X, y = classes(2600, n_classes)
+    X, X_new, y = X[:2400], X[2400:], y[:2400]
+    options: dict[str, Any] = {"gamma": 0.5, "C": 2.0, "decision_function_shape": "ovo"}
+    theirs = svm.SVC(tol=1e-6, **options).fit(X, y)
+    coarse = SVC(**options, **COARSE).fit(X, y)
+    ours = SVC(refine="exact", tol=1e-9, **options, **COARSE).fit(X, y)
+    far = np.abs(coarse.decision_function(X_new) - theirs.decision_function(X_new)).max()
+    assert far > 1e-2  # or there was nothing to refine
+    np.testing.assert_allclose(ours.decision_function(X_new), theirs.decision_function(X_new), atol=2e-5)
+    np.testing.assert_array_equal(ours.support_, theirs.support_)
+    assert ours.converged_
+    assert ours.gap_ <= 1e-9
+    usual = SVC(refine="exact", **options, **COARSE).fit(X, y)
+    np.testing.assert_allclose(usual.decision_function(X_new), theirs.decision_function(X_new), atol=1e-2)
+    assert (usual.predict(X_new) == theirs.predict(X_new)).mean() >= 0.995
+
+
+def test_rows_join_until_none_violates(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = classes(2300)
+    monkeypatch.setattr(refine, "NEAR", -10.0)  # support vectors of the coarse machine alone
+    machine = SVC(refine="exact", tol=1e-9, gamma=0.5, **COARSE).fit(X, y)
+    margins = machine.decision_function(X) * (2.0 * y - 1.0)
+    rest = np.setdiff1d(np.arange(len(X)), machine.support_)
+    assert margins[rest].min() >= 1.0 - 2e-6
+    monkeypatch.setattr(refine, "ROUNDS", 1)
+    with pytest.warns(NotConverged, match=r"left after 1 rounds with \d+ of 2300 rows"):
+        SVC(refine="exact", tol=1e-5, gamma=0.5, **COARSE).fit(X, y)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+def test_many_candidates_go_to_libsvm_as_they_are(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
+    X, y = classes(2300)
+    monkeypatch.setattr(refine, "DENSE_ROWS", 10)
+    options: dict[str, Any] = {"kernel": kernel, "gamma": 0.3, "coef0": 1.0, "C": 0.5}
+    ours = SVC(refine="exact", tol=1e-8, **options, **COARSE).fit(X, y)
+    theirs = svm.SVC(tol=1e-6, **options).fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(X[:200]), theirs.decision_function(X[:200]), atol=1e-3)
+
+
+def test_many_candidates_of_another_kernel_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = classes(2300)
+    monkeypatch.setattr(refine, "DENSE_ROWS", 10)
+    with pytest.raises(InputError, match="too many for a dense matrix"):
+        SVC(refine="exact", kernel=krein.Laplacian(gamma=0.3), **COARSE).fit(X, y)
+
+
+def test_regression_and_one_class_are_refined_too() -> None:
+    X, y = classes(2300)
+    numbers = X[:, 0] * X[:, 1] + 0.1 * y
+    options: dict[str, Any] = {"gamma": 0.5}
+    ours = SVR(refine="exact", tol=1e-9, **options, **COARSE).fit(X, numbers)
+    theirs = svm.SVR(tol=1e-7, **options).fit(X, numbers)
+    np.testing.assert_allclose(ours.predict(X[:200]), theirs.predict(X[:200]), atol=1e-4)
+    one = OneClassSVM(nu=0.1, refine="exact", tol=1e-9, **options, **COARSE).fit(X)
+    other = svm.OneClassSVM(nu=0.1, tol=1e-7, **options).fit(X)
+    np.testing.assert_allclose(
+        one.decision_function(X[:200]), other.decision_function(X[:200]), atol=1e-5 * abs(other.offset_[0])
+    )
+
+
+def test_small_data_is_exact_anyway() -> None:
+    X, y = classes(200)
+    np.testing.assert_array_equal(
+        SVC(refine="exact").fit(X, y).decision_function(X), SVC().fit(X, y).decision_function(X)
+    )
