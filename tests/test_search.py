@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 import krein
 from krein import InputError, KreinWarning
+from krein import search as search_module
 from krein.choice import propose
 from krein.kernels import Evaluator
+from krein.shared import Draft
 
 N = 3000
 
@@ -177,3 +181,45 @@ def test_a_given_rank_is_kept_however_large():
 def test_a_budget_below_one_direction_is_refused(X):
     with pytest.raises(InputError, match="max_memory must be at least"):
         krein.approximate(X, krein.RBF(gamma=0.05), max_memory=1000)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_error": 0.02}, {"max_error": 0.02, "dtype": "int8"}], ids=str)
+def test_a_kernel_that_does_not_compress_takes_no_more_than_its_matrix_and_says_so(monkeypatch, limits):
+    monkeypatch.setattr("krein.approximation.EXACT_ROWS", 0)
+    X = np.random.default_rng(0).random((400, 6))
+    with pytest.warns(KreinWarning, match="was not reached.*of the matrix itself") as caught:
+        a = krein.approximate(X, krein.TL1(rho=0.3), random_state=0, **limits)
+    assert len(caught) == 1
+    assert a.factorization.nbytes <= 8 * 400**2
+
+
+def test_entries_of_the_search_are_counted(X):
+    a = krein.approximate(X, krein.RBF(gamma=0.05), max_error=0.05, random_state=0)
+    last = a.search_.tried[-1]
+    built = krein.approximate(X, krein.RBF(gamma=0.05), n_blocks=last.n_blocks, rank=last.rank, random_state=0)
+    assert a.n_evaluations >= built.n_evaluations / 2 + a.search_.error.n_evaluations
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_what_is_carried_is_the_sum_of_the_squares_kept(fixed):
+    """Against the dense core: order, bytes and squares of every prefix of the directions."""
+    rng = np.random.default_rng(0)
+    sizes, ranks = np.array([30, 50, 20]), [4, 6, 3]
+    core = rng.standard_normal((13, 13)) * np.geomspace(1.0, 1e-3, 13)
+    core = core @ core.T
+    ends = np.cumsum([0, *ranks])
+    spans = [slice(a, b) for a, b in pairwise(ends)]
+    blocks = {(i, j): core[spans[i], spans[j]] for i in range(3) for j in range(i, 3)}
+    draft = Draft([None] * 3, [None] * 3, krein.BlockSparse.from_blocks(ranks, blocks))
+    first = np.array([2, 2, 2]) if fixed else None
+    carried = search_module._Carried(draft, sizes, "int8", 0.0, first)
+    V = block_diag(*draft._order[0])
+    squares = (V.T @ core @ V / draft.core.peak) ** 2
+    for kept in range(14):
+        counts = np.bincount(carried.owner[carried.order[:kept]], minlength=3)
+        mask = np.concatenate([np.arange(k) < c for k, c in zip(ranks, counts, strict=True)])
+        assert carried.held - carried.lost[kept] == pytest.approx(squares[np.ix_(mask, mask)].sum(), abs=1e-12)
+        expected = sizes @ counts + 8 * counts.sum() ** 2 + 8 * 100 + 8 * (counts**2).sum()
+        assert carried.nbytes[kept] == expected
+    if fixed:
+        np.testing.assert_array_equal(carried.ranks(6), first)

@@ -180,7 +180,9 @@ def approximate(
     drop : float in [0, 1] or "auto"
         The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
         all while the core is small or no larger than the bases, and then as many as take the bases' room. A kernel
-        that is declared psd keeps groups of clusters, so that the result stays psd.
+        that is declared psd keeps groups of clusters, so that the result stays psd. Up to 2000 objects "auto" also
+        builds one block, with a KreinWarning, where given blocks and rank leave most bytes to the core and one block in
+        no more bytes has at most half the error.
     max_error : float, optional
         The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
         missed.

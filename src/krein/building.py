@@ -36,7 +36,7 @@ WORTH = 0.05  # and by how much that must lower the squared error
 FEW = 2000  # rows up to which K itself may say whether the blocks are the right shape for their bytes
 HEAVY = 2.0  # times the bases: where the core takes more, that is asked
 BETTER = 0.5  # times the error: one block in the same bytes that is below this is built instead
-ZERO = 1e-8  # errors below are rounding
+ZERO = 1e-6  # errors below are as good as none: what was asked for stays
 
 
 @dataclass(frozen=True, eq=False)

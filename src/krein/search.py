@@ -31,13 +31,14 @@ from krein.shared import Draft
 __all__ = ["Search", "search"]
 
 SAMPLES = (2_000, 16_000)  # entries looked at to measure an error, the more where what they leave open costs
-VAGUE = 1.15  # times the bytes, or another build
+VAGUE = 1.1  # times the bytes, or another build
 DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
 SAFE = 0.95  # of the target: what trimming may use up
 GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
 AS_GOOD = 1.01  # times the best error, where the target is out of reach
 GROWTH = (1.2, 2.0)  # how much the rank grows where all directions together miss the target
 ROUNDS = 4  # builds, at most
+TIGHT = 0.5  # of the room: what small types take is known only once they are filled
 UNSEEN = 1e-7  # a forecast below this is zero as far as the forecast can see
 ROUGH = {"float64": 0.0, "float32": 1e-6, "float16": 2e-4, "int8": 4e-3}  # what storage may add, in squares
 
@@ -65,7 +66,8 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     target, budget = plan.max_error, plan.max_memory
     if target is None and budget is None:
         target, budget = MAX_ERROR, MAX_MEMORY
-    room = math.inf if budget is None else budget
+    matrix = 8.0 * plan.n**2  # what K itself takes: nobody wants more
+    room = min(matrix, math.inf if budget is None else budget)
     with clock.choosing():
         proposal = propose(
             plan.objects,
@@ -81,6 +83,8 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     fixed, rank = plan.rank is not None, proposal.rank
     if target is None and not fixed and proposal.error <= UNSEEN:  # the sample sees no error
         rank = max(rank, min(2 * rank, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
+    if not fixed:
+        rank = min(rank, max(1, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
     drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a whole core
     plan = replace(plan, n_blocks=proposal.n_blocks, rank=rank, dtype=proposal.dtype, drop=drop)
     clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
@@ -110,7 +114,8 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
         before = measured.relative
         plan = replace(plan, rank=larger)
     del whole, core, carried  # they refer to what finishing gives up
-    parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room)
+    tight = budget is not None or tried[-1].nbytes > TIGHT * room  # to hold a limit takes the bases twice
+    parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room if tight else math.inf)
     f = parts.factorization
     with clock.choosing():
         final = entries.error(f)  # as it is stored, on the entries that are known
@@ -123,6 +128,8 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
         advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
         if budget is None and not fixed:
             advice = "Allow a larger error, another number of blocks, or less drop."
+        if not fixed and room == matrix:
+            advice += f" No more than the {matrix:.3g} bytes of the matrix itself are used."
         warn(
             f"max_error={target:.3g} was not reached: the best found has a relative error of {final} in {f.nbytes} "
             f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. {advice}"

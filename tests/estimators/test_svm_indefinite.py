@@ -67,7 +67,7 @@ def test_the_krein_space_svm_trains_on_magnitudes_and_compares_by_the_kernel() -
 
 
 def test_the_krein_space_svm_on_the_factored_matrix() -> None:
-    X, y = classes(2400)
+    X, y = classes(500)
     options: dict[str, Any] = {"n_blocks": 3, "rank": 20, "random_state": 0, **SIGMOID}
     ours = SVC(correction="krein", **options).fit(X, y)
     flip = SVC(correction="flip", **options).fit(X, y)

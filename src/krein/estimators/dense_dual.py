@@ -23,7 +23,7 @@ from krein.errors import KreinWarning
 from krein.solvers import Dual
 from krein.solvers.problem import Problem
 
-__all__ = ["NotConverged", "Task", "central_intercept", "libsvm", "polish", "solve_dense", "violation"]
+__all__ = ["NotConverged", "Task", "central_intercept", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
 
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
@@ -124,6 +124,15 @@ def solve_dense(
         best = found if best is None or found.gap <= best.gap else best
     assert best is not None
     return replace(best, n_iter=steps)
+
+
+def made_exact(K: Array, task: Task, dual: Dual, tol: float) -> Dual:
+    """Return ``dual``, from another solver, polished on K if that comes out clean; judged by K in any case."""
+    problem = task.problem(K)
+    b, mu, rounds = polish(K, task, dual.coefficients)
+    if _is_clean(K, task, b, mu):
+        return _dual(problem, b, mu, dual.n_iter + rounds, tol, dual.method)
+    return _dual(problem, dual.coefficients, dual.intercept, dual.n_iter, tol, dual.method)
 
 
 def _dual(problem: Problem, b: Array, mu: float, steps: int, tol: float, method: str) -> Dual:

@@ -21,7 +21,7 @@ from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.dense_dual import NotConverged, Task, solve_dense
+from krein.estimators.dense_dual import NotConverged, Task, made_exact, solve_dense
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.refine import refine_exactly
@@ -35,7 +35,7 @@ from krein.solvers import Dual, solve_dual
 __all__ = ["DualMachine", "NotConverged"]
 
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
-LOW_RANK = 5  # rows per rank from which on the factored solver is the faster one anyway
+LOW_RANK = 3  # rows per rank from which on the factored solver is the faster one anyway
 HUGE = 1e10  # stands for C = inf: no hard margin needs more
 
 
@@ -164,8 +164,10 @@ class DualMachine(KernelMachine):
                 verbose=self.verbose,
             )  # fmt: skip
 
-        if m > DENSE_ROWS or (psd and whole is None and LOW_RANK * f.rank < m):
+        if m > DENSE_ROWS or (psd and LOW_RANK * f.rank < m):
             dual = factored()
+            if whole is not None:
+                dual = made_exact(whole[np.ix_(task.rows, task.rows)], task, dual, self.tol)
         else:
             K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
             dual = solve_dense(

@@ -19,7 +19,8 @@ from sklearn.utils import check_random_state
 from krein.approximation import Approximation
 from krein.arrays import Array, seed_from
 from krein.eigensystem import Eigensystem, eigensystem
-from krein.errors import InputError, one_of, warn, whole_number
+from krein.error_estimate import EXACT_ROWS
+from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
 from krein.estimators.gp_evidence import Group, exact_evidence, known_noise, learn, noise_of, rescaled, spectral
@@ -64,8 +65,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
     n_restarts_optimizer : int, default=0
     normalize_y : bool, default=False
     copy_X_train : bool, default=True
-    n_targets : int or None, default=None
-        Of the prior, before fit.
+    n_targets : int or None, default=None; of the prior, before fit
     random_state : int, RandomState, Generator or None
         Of restarts, of the rows parameters are learned on, and of the approximation.
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
@@ -75,17 +75,12 @@ approximation, n_jobs, verbose
 
     Attributes
     ----------
-    kernel_ : kernel object
-        With the parameters learned.
+    kernel_ : kernel object, with the parameters learned
     X_train_, y_train_ : the data, y normalised
-    alpha_ : array of shape (n_samples,) or (n_samples, n_targets)
-        Dual coefficients.
-    L_ : array
-        Cholesky factor of the covariance, where that is exact.
-    log_marginal_likelihood_value_ : float
-        The evidence of ``kernel_.theta``.
-    noise_ : float or array
-        Variance of the noise: alpha and the kernel's.
+    alpha_ : dual coefficients, (n_samples,) or (n_samples, n_targets)
+    L_ : Cholesky factor of the covariance, where that is exact
+    log_marginal_likelihood_value_ : the evidence of ``kernel_.theta``
+    noise_ : variance of the noise, alpha and the kernel's; one number, or one per row
     approximation_ : Approximation
         Of the kernel without noise; its amplitude is the one before it was settled on all rows.
     correction_, n_negative_, relative_error_, n_iter_, converged_ : what happened
@@ -133,7 +128,9 @@ approximation, n_jobs, verbose
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y = self._normalised(np.array(y, dtype=np.float64))
         objects, kernel = self._objects_and_kernel(X, y)
-        self.X_train_ = objects.copy() if self.copy_X_train and hasattr(objects, "copy") else objects
+        few = count_objects(objects) <= EXACT_ROWS and getattr(objects, "dtype", None) == np.float32
+        objects = objects.astype(np.float64) if few else objects  # what is exact has no use for seven digits
+        self.X_train_ = objects.copy() if self.copy_X_train and not few and hasattr(objects, "copy") else objects
         self.y_train_ = y
         columns = y.reshape(len(y), -1)
         whole = Group(self.X_train_, columns, known_noise(self.alpha, len(y)))
@@ -208,6 +205,9 @@ approximation, n_jobs, verbose
         found = self._approximated(clean, whole.objects, self._scale)
         a = self._settle(found, lambda a: self._judged(a, kernel, whole))
         self._posterior: Posterior | None = None
+        if not self._direct and self.n_negative_ and self.correction_ == "none":
+            told = f"{a.kernel!r} gave {self.n_negative_} negative eigenvalues"
+            raise IndefiniteError(f'The evidence needs a psd matrix, but {told}. Pass correction="flip" or "clip".')
         if self._direct:
             value, _, dual, factor = evidence_of(kernel(whole.objects), whole.noise + a.factorization.shift, whole.y)
             if factor is None:
@@ -221,7 +221,7 @@ approximation, n_jobs, verbose
             if self.optimizer is not None:
                 f, system, kernel = rescaled(f, system, kernel, whole)
             self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
-            self._rest = f.shift
+            self._rest = 0.0 if a.factorization.shift else f.shift
             value, dual = self._posterior.evidence, self._posterior.dual
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(value)
@@ -308,7 +308,7 @@ approximation, n_jobs, verbose
         if return_cov:
             mean, spread = self._joint(X)
         else:
-            width = len(self.X_train_) if self._posterior is None else max(1, len(self._posterior.inner))
+            width = count_objects(self.X_train_) if self._posterior is None else max(1, len(self._posterior.inner))
             n, step = count_objects(X), max(1, CHUNK // width)
             parts = [self._marginal(rows(X, slice(i, i + step)), return_std) for i in range(0, n, step)]
             mean, spread = (np.concatenate([part[i] for part in parts]) for i in (0, 1))

@@ -141,14 +141,15 @@ def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int,
     """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones."""
     correction = spectral(kernel, how)
     groups = groups_of(whole, seed)
-    found = [_climb(kernel, kernel.theta, groups, correction, optimizer)]
+    starts = [kernel.theta]
     if restarts > 0:
         if not np.isfinite(kernel.bounds).all():
             raise InputError(
                 "Multiple optimizer restarts (n_restarts_optimizer>0) requires that all bounds are finite."
             )
-        starts = [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
-        found += [_climb(kernel, start, groups, correction, optimizer) for start in starts]
+        starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
+    ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
+    found = [_climb(kernel, start, groups, way, optimizer) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
     if groups[0] is whole:
         return best
@@ -187,4 +188,6 @@ def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, opti
 
 
 def _take(whole: Group, indices: Any) -> Group:
-    return Group(take(whole.objects, indices), whole.y[indices], whole.noise[indices])
+    objects = take(whole.objects, indices)
+    objects = objects.astype(np.float64) if getattr(objects, "dtype", None) == np.float32 else objects
+    return Group(objects, whole.y[indices], whole.noise[indices])

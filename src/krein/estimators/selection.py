@@ -332,7 +332,7 @@ class _Trials:
 
     def _met(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float]:
         """The best score over alphas of the rows to be scored: left out if they are in the sample, else predicted."""
-        f = a.corrected("flip").factorization
+        f = (a if a.kernel.traits.psd else a.corrected("flip")).factorization
         y = self.want.targets[sample]
         unit = float(np.abs(f.diagonal()).mean()) or 1.0
         ridges = ALPHAS * unit * share

@@ -33,6 +33,7 @@ __all__ = [
 OPEN = ("gamma", "rho", "factor")  # parameters of krein kernels that are scales, and so may be learned
 STEP = 1e-5  # of log(parameter), for central differences: their error is about STEP² and 1e-16 / STEP
 ZERO = sk.ConstantKernel(0.0, "fixed")
+UNPROVEN = sk.PairwiseKernel | sk.CompoundKernel | sk.ExpSineSquared  # the last is psd on a line, not beyond
 
 
 # -- a krein kernel as a kernel object of scikit-learn -----------------------------------------------------------------
@@ -273,11 +274,11 @@ def _leaves(kernel: Any) -> list[Any]:
 
 
 def declared_psd(kernel: Any) -> bool:
-    """Whether every part is psd on any data: scikit-learn's own are, a pairwise metric or a user's may not be."""
+    """Whether every part is psd on any data: scikit-learn's own mostly, a user's may not be."""
     for part in _leaves(kernel):
         if isinstance(part, AsSklearn):
             if part.kernel.traits.psd is not True:
                 return False
-        elif type(part).__module__ != sk.__name__ or isinstance(part, sk.PairwiseKernel | sk.CompoundKernel):
+        elif type(part).__module__ != sk.__name__ or isinstance(part, UNPROVEN):
             return False
     return True
