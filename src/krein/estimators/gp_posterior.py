@@ -39,26 +39,26 @@ class Posterior:
     evidence: float  # log p(y), summed over the targets
     dual: Array  # (n, p): H⁻¹ y
     inner: Array  # (r, p): M Uᵀ H⁻¹ y, so that the mean at x is u(x) inner
-    parts: tuple[tuple[Component, Array, Array], ...]  # (component, Lᵀ, A^(-1/2) Lᵀ), the last two (m', m)
+    parts: tuple[tuple[Component, Array], ...]  # with A^(-1/2) Lᵀ, (m, m), or where A is diagonal L A⁻¹ L's values
 
     def explained(self, u: sp.csr_matrix) -> tuple[Array, Array]:
         """Return (u M uᵀ, u L A⁻¹ Lᵀ uᵀ) for each row of u: the variance f had, and the one it has left."""
         before, after = np.zeros(u.shape[0]), np.zeros(u.shape[0])
-        for part, prior, left in self.parts:
+        for part, left in self.parts:
             rows, own = _rows_in(u, part)
-            if len(rows):
-                before[rows] += np.square(own @ prior.T).sum(1)
-                after[rows] += np.square(own @ left.T).sum(1)
+            squares = np.square(own @ part.vectors)
+            before[rows] = squares @ np.maximum(part.values, 0.0)
+            after[rows] = squares @ left if left.ndim == 1 else np.square(own @ left.T).sum(1)
         return before, after
 
     def covariance(self, u: sp.csr_matrix) -> tuple[Array, Array]:
         """Return the two of `explained` as (n_new, n_new) matrices."""
         before, after = (np.zeros((u.shape[0],) * 2) for _ in range(2))
-        for part, prior, left in self.parts:
+        for part, left in self.parts:
             rows, own = _rows_in(u, part)
-            for out, root in ((before, prior), (after, left)):
-                features = own @ root.T
-                out[np.ix_(rows, rows)] += features @ features.T
+            turned, features = own @ part.vectors, own @ left.T if left.ndim == 2 else None
+            before[np.ix_(rows, rows)] = (turned * np.maximum(part.values, 0.0)) @ turned.T
+            after[np.ix_(rows, rows)] = (turned * left) @ turned.T if features is None else features @ features.T
         return before, after
 
 
@@ -92,7 +92,7 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
         inner[part.places] = L @ cho_solve((R, True), seen)
         logdet += 2.0 * float(np.log(np.diag(R)).sum())
         fit -= float(np.square(solve_triangular(R, seen, lower=True)).sum())
-        parts.append((part, L.T, solve_triangular(R, L.T, lower=True, check_finite=False)))
+        parts.append((part, solve_triangular(R, L.T, lower=True, check_finite=False)))
     dual = scaled - f.lift(inner) / D[:, None]
     return Posterior(-0.5 * (fit + p * (logdet + n * LOG_2PI)), dual, inner, tuple(parts))
 
@@ -104,13 +104,8 @@ def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterio
     coordinates = scales.coordinates / (values + t)[:, None]
     dual = f.lift(system.combine(coordinates)) + (scales.outside / t if f.rank < len(y) else 0.0)
     inner = system.combine(values[:, None] * coordinates)
-    parts, start = [], 0
-    for part in system.components:
-        own = values[start : start + len(part.values)]
-        start += len(own)
-        kept = own > 0.0
-        prior = np.sqrt(own[kept])[:, None] * part.vectors.T[kept]
-        parts.append((part, prior, np.sqrt(t / (own[kept] + t))[:, None] * prior))
+    stops = np.cumsum([len(part.values) for part in system.components])
+    parts = zip(system.components, np.split(values * (t / (values + t)), stops[:-1]), strict=True)
     return Posterior(scales.evidence(1.0, t)[0], dual, inner, tuple(parts))
 
 
