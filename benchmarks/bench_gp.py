@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import in_fresh_process, peak_bytes, resident_bytes
 from provenance import Table
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -27,7 +28,20 @@ from tqdm import tqdm
 from krein.datasets import load
 from krein.estimators.gp import GaussianProcessRegressor
 
-COLUMNS = ("data", "method", "n", "n_blocks", "rank", "nbytes", "rmse", "nlpd", "evidence", "seconds", "kernel")
+COLUMNS = (
+    "data",
+    "method",
+    "n",
+    "n_blocks",
+    "rank",
+    "nbytes",
+    "peak_bytes",
+    "rmse",
+    "nlpd",
+    "evidence",
+    "seconds",
+    "kernel",
+)
 CASES = {"kin40k": ((20, 100), (100, 400)), "protein": ((40, 60), (150, 100))}  # (blocks, rank): small, large
 EXACT_ROWS, LEARNED_ROWS, STEPS = 5000, 1500, 60
 MOST_POINTS = 1000  # of SGPR: more take hours on a core
@@ -58,23 +72,32 @@ def compared(name: str, sizes: tuple[tuple[int, int], ...], quick: bool) -> Iter
     start = ConstantKernel(1.0) * RBF(np.full(X.shape[1], 2.0)) + WhiteKernel(0.1)
     kernel: Any = start
     for n_blocks, rank in ((6, 20),) if quick else sizes:
-        begun = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a length scale at its bound; couplings that were dropped
-            model = GaussianProcessRegressor(kernel, n_blocks=n_blocks, rank=rank, random_state=0)
-            model.fit(X.astype(np.float32), y)
-        taken = time.process_time() - begun
-        kernel, nbytes = model.kernel_, model.approximation_.factorization.nbytes + model.approximation_.nbytes
-        found = scores(*model.predict(X_new.astype(np.float32), return_std=True), y_new)
-        yield found | {
-            "method": f"krein, {n_blocks} x {rank}", "n": len(X), "n_blocks": n_blocks, "rank": rank, "nbytes": nbytes,
-            "evidence": model.log_marginal_likelihood_value_ / len(X), "seconds": taken, "kernel": repr(kernel),
-        }  # fmt: skip
+        row, kernel = in_fresh_process(fitted, name, quick, kernel, n_blocks, rank)
+        yield row
+        nbytes = row["nbytes"]
         points = nbytes // (4 * len(X))
         if points <= MOST_POINTS and (peer := sgpr((X, y, X_new, y_new), points, 3 if quick else STEPS)):
             yield peer | {"method": f"gpytorch SGPR, {points} points", "n": len(X), "rank": points, "nbytes": nbytes}
     for learned, given in (("own parameters", None), ("krein's parameters", kernel)):
         yield {"method": f"scikit-learn exact, {learned}"} | exact(X, y, X_new, y_new, given or start, given is None)
+
+
+def fitted(name: str, quick: bool, kernel: Any, n_blocks: int, rank: int) -> tuple[dict[str, Any], Any]:
+    """Krein's row, and the kernel it learned."""
+    X, y, X_new, y_new = split(name, quick)
+    before, begun = resident_bytes(), time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a length scale at its bound; couplings that were dropped
+        model = GaussianProcessRegressor(kernel, n_blocks=n_blocks, rank=rank, random_state=0)
+        model.fit(X.astype(np.float32), y)
+    taken, peak = time.process_time() - begun, peak_bytes() - before
+    a = model.approximation_
+    row = scores(*model.predict(X_new.astype(np.float32), return_std=True), y_new) | {
+        "method": f"krein, {n_blocks} x {rank}", "n": len(X), "n_blocks": n_blocks, "rank": rank,
+        "nbytes": a.factorization.nbytes + a.nbytes, "peak_bytes": peak, "seconds": taken,
+        "evidence": model.log_marginal_likelihood_value_ / len(X), "kernel": repr(model.kernel_),
+    }  # fmt: skip
+    return row, model.kernel_
 
 
 def exact(X: Any, y: Any, X_new: Any, y_new: Any, kernel: Any, learn: bool) -> dict[str, Any]:
@@ -103,7 +126,7 @@ def sgpr(data: tuple[np.ndarray, ...], points: int, steps: int) -> dict[str, Any
             [python, script, path, str(points), str(steps)], capture_output=True, text=True, check=True
         )
     found = json.loads(done.stdout.splitlines()[-1])
-    return {"rmse": found["rmse"], "nlpd": found["nlpd"], "seconds": found["seconds"]}
+    return {name: found[name] for name in ("rmse", "nlpd", "seconds", "peak_bytes")}
 
 
 def scores(mean: Any, std: Any, y: Any) -> dict[str, float]:
@@ -118,16 +141,17 @@ def summarise(table: Table, quick: bool) -> str:
         "",
         "Root mean squared error and negative log predictive density on the tenth of the rows that was held out, of",
         "standardised targets. Bytes: krein's factorization with its maps; the matrix of the exact process; n x m",
-        "numbers of 4 bytes for SGPR's m inducing points (its gradients take several times that).",
+        "numbers of 4 bytes for SGPR's m inducing points. Peak: what learning took over what the process began with.",
         "",
         *(["**A quick run: 3000 rows.**", ""] * quick),
-        "| data | method | rows | MB | RMSE | NLPD | CPU seconds |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| data | method | rows | MB | peak MB | RMSE | NLPD | CPU seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for r in table.rows:
+        peak = f"{float(r['peak_bytes']) / 1e6:.0f}" if r["peak_bytes"] else ""
         lines.append(
-            f"| {r['data']} | {r['method']} | {r['n']} | {float(r['nbytes']) / 1e6:.0f} | {float(r['rmse']):.4f} "
-            f"| {float(r['nlpd']):.4f} | {float(r['seconds']):.0f} |"
+            f"| {r['data']} | {r['method']} | {r['n']} | {float(r['nbytes']) / 1e6:.0f} | {peak} "
+            f"| {float(r['rmse']):.4f} | {float(r['nlpd']):.4f} | {float(r['seconds']):.0f} |"
         )
     lines.append("")
     for name in dict.fromkeys(r["data"] for r in table.rows):

@@ -10,7 +10,17 @@ import scipy.linalg
 from krein.arrays import Array
 from krein.errors import IndefiniteError, InputError
 
-__all__ = ["indefinite", "logdet", "singular", "solve", "spectral_norm_bounds", "strips"]
+__all__ = [
+    "eigh",
+    "eigvalsh",
+    "has_cholesky",
+    "indefinite",
+    "logdet",
+    "singular",
+    "solve",
+    "spectral_norm_bounds",
+    "strips",
+]
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -30,6 +40,34 @@ def solve(M: Array, b: Array, t: float) -> Array:
     if np.abs(values).min() <= 10 * len(M) * EPS * np.abs(values).max():
         raise singular("the matrix", values)
     return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+
+def eigh(M: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and vectors; a diagonal matrix, as the core of a matrix taken whole is, has its own."""
+    if not _is_diagonal(M):
+        return np.linalg.eigh(M)
+    order = np.argsort(np.diagonal(M), kind="stable")
+    return np.diagonal(M)[order], np.eye(len(M))[:, order]
+
+
+def eigvalsh(M: Array) -> Array:
+    """Eigenvalues, ascending."""
+    return np.sort(np.diagonal(M)) if _is_diagonal(M) else np.linalg.eigvalsh(M)
+
+
+def has_cholesky(M: Array, t: float) -> bool:
+    """Whether M + tI has a Cholesky factorization."""
+    if _is_diagonal(M):
+        return bool(np.all(np.diagonal(M) + t > 0.0))
+    try:
+        scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _is_diagonal(M: Array) -> bool:
+    return np.count_nonzero(M) == np.count_nonzero(np.diagonal(M))
 
 
 def logdet(M: Array, t: float) -> float:

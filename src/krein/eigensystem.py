@@ -14,6 +14,7 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.blocksparse import DENSE_LIMIT, BlockSparse
+from krein.dense import eigh
 from krein.errors import InputError
 
 __all__ = ["Component", "Eigensystem", "eigensystem"]
@@ -112,7 +113,7 @@ class Eigensystem:
 def eigensystem(core: Array | BlockSparse, ranks: tuple[int, ...]) -> Eigensystem:
     """Decompose a core whose blocks have these ranks; one that is large and does not fall apart is an error."""
     if not isinstance(core, BlockSparse):
-        values, vectors = np.linalg.eigh(core)
+        values, vectors = eigh(core)
         one = Component(np.arange(len(ranks)), np.arange(len(core)), values, vectors)
         return Eigensystem((one,), tuple(ranks), dense=True)
     if not core.has_spectrum:

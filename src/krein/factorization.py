@@ -32,6 +32,7 @@ from krein.blocksparse import (
     row_weights,
     symmetric_core,
 )
+from krein.dense import eigvalsh
 from krein.errors import InputError
 from krein.storage import compress, dtype_name, gram, orthonormalise, tiles
 
@@ -257,7 +258,7 @@ class Factorization:
 
     @cached_property
     def _core_eigenvalues(self) -> Array:
-        return self.core.eigenvalues() if isinstance(self.core, BlockSparse) else np.linalg.eigvalsh(self.core)
+        return self.core.eigenvalues() if isinstance(self.core, BlockSparse) else eigvalsh(self.core)
 
     def eigenvalues(self) -> Array:
         """The r eigenvalues of M plus the shift, ascending; the other n - r eigenvalues are the shift itself.

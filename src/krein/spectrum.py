@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
 from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
+from krein.dense import has_cholesky
 from krein.errors import InputError
 from krein.factorization import Factorization
 
@@ -253,10 +254,4 @@ def _has_cholesky(f: Factorization, tolerance: float) -> bool:
     move = f.shift + (tolerance or np.finfo(float).tiny)  # a zero core has a zero tolerance, and is psd
     if isinstance(f.core, BlockSparse) and f.core.can_factor:
         return f.core.cholesky(move) is not None
-    core = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core
-    try:
-        if core.size:
-            scipy.linalg.cholesky(core + move * np.eye(f.rank), check_finite=False)
-    except scipy.linalg.LinAlgError:
-        return False
-    return True
+    return has_cholesky(f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core, move)
