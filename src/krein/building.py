@@ -128,7 +128,9 @@ def ranks_of(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
 def draft(plan: Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
     """The shared coupling before directions are left out."""
     c = clusters.n_blocks
-    force = strengths(plan, clusters, evaluator) if c > 1 else np.ones((1, 1))
+    if c == 1 or plan.drop == 1.0:  # no couplings, so no c² strengths of them
+        return couple(plan, clusters, ranks, {(i, i): 1.0 for i in range(c)}, np.empty((c, 0)), evaluator)
+    force = strengths(plan, clusters, evaluator)
     return couple(plan, clusters, ranks, _kept(plan, clusters, ranks, force), force, evaluator)
 
 

@@ -193,7 +193,7 @@ approximation, n_jobs, verbose
         def evidence(kernel: Any) -> float:
             clean = signal(kernel)
             scale = self._units(clean, whole.objects)
-            f, system = self._completed(self._approximated(clean, whole.objects, scale), clean, whole.objects)
+            f, system = self._completed(self._approximated(clean, whole, scale), clean, whole.objects)
             f, system, kernel = rescaled(f, system, kernel, whole)
             return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
@@ -202,7 +202,7 @@ approximation, n_jobs, verbose
     def _condition(self, kernel: Any, whole: Group) -> None:
         clean = signal(kernel)
         self._scale = self._units(clean, whole.objects)
-        found = self._approximated(clean, whole.objects, self._scale)
+        found = self._approximated(clean, whole, self._scale)
         a = self._settle(found, lambda a: self._judged(a, kernel, whole))
         self._posterior: Posterior | None = None
         if not self._direct and self.n_negative_ and self.correction_ == "none":
@@ -231,9 +231,9 @@ approximation, n_jobs, verbose
     def _units(self, clean: Any, objects: Any) -> Array | None:
         return None if self.approximation is not None else scales(clean, objects)
 
-    def _approximated(self, clean: Any, objects: Any, scale: Array | None) -> Approximation:
-        """The approximation of the signal, over columns in units of its length scales."""
-        return self._factor(_divided(objects, scale), translate(clean, scale))
+    def _approximated(self, clean: Any, whole: Group, scale: Array | None) -> Approximation:
+        """The approximation of the signal, over columns in units of its length scales; its blocks chosen for y."""
+        return self._factor(_divided(whole.objects, scale), translate(clean, scale), self._chooser(whole.y))
 
     def _completed(self, a: Approximation, clean: Any, objects: Any) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
@@ -288,7 +288,7 @@ approximation, n_jobs, verbose
 
     def _evidence_at(self, kernel: Any, whole: Group) -> float:
         clean = signal(kernel)
-        a = self._approximated(clean, whole.objects, self._scale)
+        a = self._approximated(clean, whole, self._scale)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
         f, system = self._completed(a, clean, whole.objects)
         return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)

@@ -273,7 +273,8 @@ class _Trials:
         while not best.coupled and 2 * best.rank <= HIGHEST and self.rank is None:
             c, k = best.n_blocks, 2 * best.rank
             for blocks in {c, self.n_blocks or c // 2}:
-                self._try(blocks, k, False)
+                if self._possible(blocks, k, False):
+                    self.score(blocks, k, False, self.kernel)
             before, best = best, self.best
             if best is before:
                 break
