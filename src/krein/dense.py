@@ -67,7 +67,7 @@ def has_cholesky(M: Array, t: float) -> bool:
 
 
 def _is_diagonal(M: Array) -> bool:
-    return np.count_nonzero(M) == np.count_nonzero(np.diagonal(M))
+    return bool(np.count_nonzero(M) == np.count_nonzero(np.diagonal(M)))
 
 
 def logdet(M: Array, t: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.bases import LandmarkMap
 from krein.blocksparse import EPS, BlockSparse
-from krein.kernels import Evaluator, Normalized
+from krein.kernels import Evaluator, Normalized, take
 from krein.plan import Plan
 
 __all__ = ["whole_matrix"]
@@ -28,5 +28,6 @@ def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, 
     U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
     own = kernel.kernel.diag(plan.objects) if isinstance(kernel, Normalized) else None
     usual = float(peak * np.linalg.norm(K / peak, axis=1).max())
-    extension = LandmarkMap(plan.objects, np.arange(len(K)), U / w, own, usual)
+    every = np.arange(len(K))
+    extension = LandmarkMap(take(plan.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are
     return U, extension, BlockSparse.from_blocks([len(w)], {(0, 0): np.diag(w)})

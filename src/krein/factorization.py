@@ -34,7 +34,7 @@ from krein.blocksparse import (
 )
 from krein.dense import eigvalsh
 from krein.errors import InputError
-from krein.storage import compress, dtype_name, gram, orthonormalise, tiles
+from krein.storage import compress, dtype_name, gram, orthonormalise, product, tiles, transposed_product
 
 __all__ = ["EPS", "Factorization"]
 
@@ -140,13 +140,10 @@ class Factorization:
 
     def project(self, x: Array) -> Array:
         """Uᵀx for x of shape (n,) or (n, p)."""
-        x = self._rows_of(x, "project")
-        out = np.zeros((self.rank, *x.shape[1:]))
+        held = self._rows_of(x, "project")[self.order]
+        out = np.empty((self.rank, *held.shape[1:]))
         for i, (rows, cols) in enumerate(self.spans):
-            local = x[self.order[rows]]
-            raw = np.zeros((self.bases[i].shape[1], *x.shape[1:]))
-            for part, stored in tiles(self.bases[i]):
-                raw += stored.T @ local[part]
+            raw = transposed_product(self.bases[i], held[rows])
             out[cols] = raw if self.maps is None else self.maps[i].T @ raw
         return out
 
@@ -155,12 +152,11 @@ class Factorization:
         w = np.asarray(w, dtype=np.float64)
         if w.ndim not in (1, 2) or len(w) != self.rank:
             raise InputError(f"lift needs {self.rank} rows, one per column of U; got shape {w.shape}.")
-        out = np.empty((self.shape[0], *w.shape[1:]))
+        held = np.empty((self.shape[0], *w.shape[1:]))
         for i, (rows, cols) in enumerate(self.spans):
-            raw = w[cols] if self.maps is None else self.maps[i] @ w[cols]
-            places = self.order[rows]
-            for part, stored in tiles(self.bases[i]):
-                out[places[part]] = stored @ raw
+            held[rows] = product(self.bases[i], w[cols] if self.maps is None else self.maps[i] @ w[cols])
+        out = np.empty_like(held)
+        out[self.order] = held
         return out
 
     def gram(self, weights: Array) -> list[Array]:

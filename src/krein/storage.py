@@ -15,7 +15,16 @@ import scipy.linalg
 from krein.arrays import Array
 from krein.errors import one_of
 
-__all__ = ["STORAGE", "compress", "dtype_name", "gram", "orthonormalise", "tiles"]
+__all__ = [
+    "STORAGE",
+    "compress",
+    "dtype_name",
+    "gram",
+    "orthonormalise",
+    "product",
+    "tiles",
+    "transposed_product",
+]
 
 STORAGE = ("float64", "float32", "float16", "int8")
 TILE = 2**20  # numbers converted to float64 at a time
@@ -47,6 +56,26 @@ def tiles(stored: Any) -> Iterator[tuple[slice, Array]]:
         yield rows, stored[rows].astype(np.float64, copy=False)
 
 
+def product(stored: Any, w: Array) -> Array:
+    """B w in float64 for w of shape (columns,) or (columns, p); what fits a tile in one go, as blocks can be many."""
+    if stored.size <= TILE:
+        return np.asarray(stored @ w)
+    out = np.empty((len(stored), *w.shape[1:]))
+    for rows, part in tiles(stored):
+        out[rows] = part @ w
+    return out
+
+
+def transposed_product(stored: Any, x: Array) -> Array:
+    """Bᵀx in float64 for x of shape (rows,) or (rows, p)."""
+    if stored.size <= TILE:
+        return np.asarray(stored.T @ x)
+    out = np.zeros((stored.shape[1], *x.shape[1:]))
+    for rows, part in tiles(stored):
+        out += part.T @ x[rows]
+    return out
+
+
 def orthonormalise(Q: Array) -> tuple[Array, Array]:
     """Return (U, R) with Q = U R and U orthonormal, (n_i, min(n_i, k_i)); overwrites Q where it is Fortran-ordered."""
     if 0 in Q.shape:
@@ -57,6 +86,9 @@ def orthonormalise(Q: Array) -> tuple[Array, Array]:
 
 def gram(stored: Any, weights: Array | None = None) -> Array:
     """BᵀDB in float64, D = diag(weights) or the identity."""
+    if stored.size <= TILE:
+        part = stored.astype(np.float64, copy=False)
+        return np.asarray(part.T @ (part if weights is None else part * weights[:, None]))
     total = np.zeros((stored.shape[1],) * 2)
     for rows, part in tiles(stored):
         total += part.T @ (part if weights is None else part * weights[rows, None])

@@ -149,7 +149,15 @@ def test_a_grid_over_alpha_builds_once_per_fold(builds):
 
 def test_what_changes_the_matrix_is_built_anew(builds):
     X, y = rows(60), bent(rows(60))
-    for options in ({}, {}, {"gamma": 0.2}, {"n_blocks": 1, "rank": 9}, {"random_state": 1}, {"kernel": "laplacian"}, {}):
+    for options in (
+        {},
+        {},
+        {"gamma": 0.2},
+        {"n_blocks": 1, "rank": 9},
+        {"random_state": 1},
+        {"kernel": "laplacian"},
+        {},
+    ):
         KernelRidge(**{"kernel": "rbf"} | options).fit(X, y)
     assert len(builds) == 5
     X[0, 0] += 1e-9
@@ -167,6 +175,22 @@ def test_the_oldest_are_forgotten_beyond_the_limit(builds, monkeypatch):
     assert len(cache._kept) == 2
     KernelRidge(kernel="rbf", gamma=0.3).fit(X, y)
     assert len(builds) == 4
+
+
+def test_data_changed_in_place_spoil_no_later_fit(builds):
+    X = rows(60)
+    y, before = bent(X), X.copy()
+    first = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y)
+    predicted = first.predict(before)
+    X += 3.0
+    np.testing.assert_array_equal(first.predict(before), predicted)
+    again = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(before, y)
+    assert len(builds) == 1
+    np.testing.assert_array_equal(again.approximation_.objects, before)
+    np.testing.assert_array_equal(again.X_fit_, before)
+    np.testing.assert_array_equal(
+        again.approximation_.kernel_rows(before[:5]), first.approximation_.kernel_rows(before[:5])
+    )
 
 
 def test_an_approximation_can_be_handed_in(builds):
@@ -213,7 +237,12 @@ def test_the_error_of_a_low_rank_is_told():
 
 @pytest.mark.parametrize(
     ("weights", "why"),
-    [(np.ones(4), "shape"), (np.zeros(5), "zero everywhere"), (-np.ones(5), "at least 0"), ([1, 2, np.nan, 1, 1], "NaN")],
+    [
+        (np.ones(4), "shape"),
+        (np.zeros(5), "zero everywhere"),
+        (-np.ones(5), "at least 0"),
+        ([1, 2, np.nan, 1, 1], "NaN"),
+    ],
 )
 def test_weights_are_checked(weights, why):
     with pytest.raises(InputError, match=why):

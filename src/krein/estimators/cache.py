@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
@@ -17,23 +18,37 @@ from krein.approximation import Approximation
 from krein.bases import object_bytes
 from krein.kernels import Kernel, Precomputed
 
-__all__ = ["LIMIT", "clear_cache", "content", "remembered"]
+__all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]
 
 LIMIT = 2**30  # bytes of all approximations that are kept
 
-_kept: OrderedDict[Hashable, Approximation] = OrderedDict()
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """An approximation, and how its blocks were chosen if a machine chose them."""
+
+    approximation: Approximation
+    choice: Any = None
+
+
+_kept: OrderedDict[Hashable, Built] = OrderedDict()
 _lock = threading.Lock()
 
 
-def remembered(key: Hashable | None, build: Callable[[], Approximation]) -> Approximation:
-    """Return what was built under ``key``, or build it; None is built and forgotten."""
-    if key is None:
-        return build()
+def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callable[[], Built]) -> Built:
+    """Return what was built under ``key``, or build it; None is built and forgotten.
+
+    What is remembered may refer to data that was changed since, in place; ``objects`` are the same again, by content.
+    """
     with _lock:
-        if key in _kept:
+        if key is not None and key in _kept:
             _kept.move_to_end(key)
-            return _kept[key]
+            found = _kept[key]
+            a = replace(found.approximation, objects=objects)
+            return replace(found, approximation=replace(a, kernel=kernel) if isinstance(kernel, Precomputed) else a)
     found = build()
+    if key is None:
+        return found
     with _lock:
         _kept[key] = found
         total = sum(map(_nbytes, _kept.values()))
@@ -56,12 +71,20 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
         return None
 
 
+def forget(a: Approximation) -> None:
+    """Keep ``a`` no longer, if it is kept."""
+    with _lock:
+        for key in [k for k, found in _kept.items() if found.approximation.factorization is a.factorization]:
+            del _kept[key]
+
+
 def clear_cache() -> None:
     """Forget all approximations."""
     with _lock:
         _kept.clear()
 
 
-def _nbytes(a: Approximation) -> int:
+def _nbytes(built: Built) -> int:
+    a = built.approximation
     held = a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
     return a.nbytes + a.factorization.nbytes + object_bytes(held)

@@ -21,20 +21,14 @@ from krein.arrays import Array, seed_from
 from krein.eigensystem import Eigensystem, eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
+from krein.estimators.cache import forget
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
 from krein.estimators.gp_evidence import Group, exact_evidence, known_noise, learn, noise_of, rescaled, spectral
 from krein.estimators.gp_posterior import Posterior, evidence_of, posterior, residual, scaled
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
-from krein.estimators.sklearn_kernels import (
-    AsSklearn,
-    declared_psd,
-    scales,
-    signal,
-    translate,
-    with_noise,
-)
+from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, signal, translate, with_noise
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, count_objects
 from krein.kernels.objects import rows
@@ -186,15 +180,19 @@ approximation, n_jobs, verbose
     # -- conditioning on y -----------------------------------------------------------------------------------------
 
     def _better(self, kernels: list[Any], whole: Group) -> Any:
-        """The kernel whose approximation has more evidence on all rows, amplitude and noise settled for each."""
-        if len(kernels) == 1 or self.coupling != "shared" or not declared_psd(kernels[0]):
-            return kernels[0]
+        """The kernel whose approximation has more evidence on all rows, amplitude and noise settled for each.
+
+        One approximation is held at a time; the last one, which is the best as a rule, is remembered.
+        """
+        if len(kernels) == 1 or self.coupling != "shared" or not declared_psd(kernels[-1]):
+            return kernels[-1]
 
         def evidence(kernel: Any) -> float:
             clean = signal(kernel)
-            scale = self._units(clean, whole.objects)
-            f, system = self._completed(self._approximated(clean, whole, scale), clean, whole.objects)
-            f, system, kernel = rescaled(f, system, kernel, whole)
+            a = self._approximated(clean, whole, self._units(clean, whole.objects))
+            if kernel is not kernels[-1]:
+                forget(a)
+            f, system, kernel = rescaled(*self._completed(a, clean, whole.objects), kernel, whole)
             return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
         return max(kernels, key=evidence)

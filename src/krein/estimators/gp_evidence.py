@@ -52,7 +52,8 @@ class Learned:
 
     @property
     def candidates(self) -> tuple[Array, ...]:
-        return (self.theta, *self.earlier)
+        """What was found, the last and as a rule the best at the end."""
+        return (*self.earlier, self.theta)
 
 
 def known_noise(given: Any, n: int) -> Array:

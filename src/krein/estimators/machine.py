@@ -19,11 +19,11 @@ from krein.approximation import Approximation, approximate
 from krein.arrays import Array, seed_from
 from krein.correction import CORRECTIONS
 from krein.errors import InputError, one_of, warn
-from krein.estimators.cache import content, remembered
+from krein.estimators.cache import Built, content, remembered
 from krein.estimators.expansion import is_exact
 from krein.estimators.given import check_square
 from krein.estimators.naming import kernel_for
-from krein.estimators.selection import Choice, Chooser, built_by, choice_of
+from krein.estimators.selection import Choice, Chooser
 from krein.kernels import Kernel, Precomputed, count_objects
 from krein.objects import takes_vectors
 from krein.spectrum import certify
@@ -41,8 +41,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         "rbf", "poly", "sigmoid", "laplacian", "linear", "cosine" as scikit-learn has them; "tl1", "elm", "arccosine",
         "ntk", "sphere-polynomial"; "precomputed"; a krein kernel; or a callable k(A, B) -> array (one of two single
         rows, scikit-learn's pairwise metrics, is recognised).
-    gamma : "scale", "auto", None or float
-        1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it.
+    gamma : "scale", "auto", None, float or "tune"
+        1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it. "tune", of machines with a target: the best
+        by the score that also chooses blocks.
     degree, coef0 : float
         Of "poly" and "sigmoid".
     kernel_params : dict, optional
@@ -70,6 +71,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         The correction used.
     n_negative_ : int
         Negative eigenvalues before it.
+    selection_ : Choice or None
+        What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
     relative_error_ : float
         The relative Frobenius error of the approximation before the correction; estimated when it is asked for.
     """
@@ -193,16 +196,16 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             scored = () if chooser is None else chooser.key
             key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
 
-        def build() -> Approximation:
+        def build() -> Built:
             options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
             if chooser is None:
-                return approximate(objects, kernel, **asked, **options)
+                return Built(approximate(objects, kernel, **asked, **options))
             choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
-            return built_by(choice, approximate(objects, choice.kernel, **asked | choice.parameters, **options))
+            return Built(approximate(objects, choice.kernel, **asked | choice.parameters, **options), choice)
 
-        a = remembered(key, build)
-        self.selection_ = choice_of(a)
-        return a
+        built = remembered(key, objects, kernel, build)
+        self.selection_ = built.choice
+        return built.approximation
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation
@@ -228,11 +231,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         how = self.correction
         if how == "auto":
             how = "none" if psd else judge(a) if judge is not None else "flip"
-        if not psd and how != "none":
+        if not psd:
             warn(
                 f"{a.kernel!r} gave an indefinite matrix: {self.n_negative_} of {f.rank} eigenvalues are negative, the "
                 f"smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; choose another "
-                'with correction="flip", "clip", "shift", "square" or "none".'
+                f"with correction={', '.join(map(repr, (c for c in self._corrections if c not in ('auto', how))))}."
             )
         self.correction_ = how
         corrected = a if how in ("none", *self._deferred) else a.corrected(how)

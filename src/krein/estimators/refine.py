@@ -1,14 +1,15 @@
 """The exact SVM of the exact kernel, from a factored solution of nearly the same problem.
 
 In: a task, and its dual on the factored matrix. Out: the task's dual with the kernel itself. The factored solution
-says which rows can be support vectors; LIBSVM solves the kernel's own problem on these, every other row is checked with
-the kernel, those that violate their condition join, until there are none. No n x n matrix is formed: candidates up to
-``DENSE_ROWS`` are a dense matrix, beyond LIBSVM evaluates one of its own kernels as it goes.
+says which rows can be support vectors: they are the pool, on which the kernel's own problem is solved (`smo`). Every
+other row is checked with the kernel, those that violate their condition join the pool, until there are none. A row that
+was checked once is looked at again only where the solution has moved further since than the row's condition has room:
+|f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)). No matrix of the pool is formed: of the rows that ever have a coefficient
+those are kept which fit into memory, the others are evaluated again.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,137 +17,167 @@ import scipy.sparse as sp
 from tqdm import tqdm
 
 from krein.approximation import Approximation
-from krein.arrays import Array, Indices, stream
-from krein.errors import InputError, warn
-from krein.estimators.dense_dual import NotConverged, Task, libsvm, solve_dense, violation
-from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, is_vectors, take
+from krein.arrays import Array, Indices
+from krein.errors import warn
+from krein.estimators.dense_dual import NotConverged, Task, central_intercept, made_exact, violation
+from krein.estimators.smo import BLOCK, descend
+from krein.kernels import Evaluator, take
 from krein.solvers import Dual
 
-__all__ = ["refine_exactly"]
+__all__ = ["ALLOWED", "refine_exactly"]
 
-DENSE_ROWS = 11_000  # candidates that are a dense matrix, of a gigabyte then
-ROUNDS = 30
-SAMPLE = 500  # rows on which the factored decision function is compared with the kernel's
 ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
-NEAR = 0.3  # labels from being a support vector within which a row is a candidate from the start
-FEW = 0.02  # share of rows that join up to which the last active set is a start
+ROUGH = 100.0  # times that is enough before the other rows were seen for the first time
+ROUNDS = 30
+POOL = 2.0  # rows in the pool, in factored support vectors
+LEAST = 1000  # rows in the pool at least
+JOINING = 3  # rows that join, in violators: those that are next to violate come along
+CACHED = 1000.0  # megabytes of rows that are kept at least, if there are as many; else LIBSVM's cache_size
+STEPS = 200  # steps in a round at most, per row of the pool
+POLISHED = 3000  # rows with a coefficient up to which a tol below LIBSVM's is met by an active-set polish
 
 
 def refine_exactly(
     a: Approximation, task: Task, dual: Dual, *, tol: float, options: dict[str, Any], verbose: int = 0
 ) -> Dual:
-    """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization."""
-    exact = _Exact(Evaluator(a.kernel), take(a.objects, task.rows))
+    """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization.
+
+    No row violates its condition by more than 1000 ``tol``, and at most by 1e-3 (in units of a label, or of the
+    largest target): scikit-learn's own default. float32 rows are compared in single precision for the latter.
+    """
+    fine = min(ALLOWED, 1e3 * tol)
+    exact = _Exact(a, task.rows, single=fine >= ALLOWED)
     size = task.size or float(np.mean(exact.diagonal)) * float(task.high.max())
-    allowed = min(ALLOWED, 1e3 * tol) * size
-    slack, doubt = _screened(a, task, dual, exact)
-    chosen = (dual.coefficients != 0.0) | (slack < min(doubt, NEAR * size))
-    likely = chosen | (slack < doubt)
-    where, few = np.flatnonzero(chosen), False  # those that join come last
-    b, mu, steps, left, solved, method = dual.coefficients, dual.intercept, dual.n_iter, 0, True, ""
+    slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
+    order = np.argsort(slack, kind="stable")
+    first = min(len(slack), max(LEAST, int(POOL * np.count_nonzero(slack <= 1e-6 * size))))
+    b = _begun(task, order)
+    pool = _Pool(exact, np.union1d(order[:first], np.flatnonzero(b)), 1e6 * max(CACHED, options["cache_size"]))
     product = np.zeros(len(b))
+    product[pool.where] = exact.product(b, pool.where)
+    room = np.full(len(b), -np.inf)  # how far the solution may move before a row that is not in the pool matters
+    steps, left, worst, mu = dual.n_iter, 0, np.inf, 0.0
     with tqdm(desc="refine", disable=verbose <= 0) as bar:
-        for _ in range(ROUNDS):
-            found, product[where] = exact.solve(task, where, tol, options, b if few else None)
-            steps, mu, solved, method = steps + found.n_iter, found.intercept, found.converged, found.method
-            b = np.zeros(len(b))
-            b[where] = found.coefficients
-            for others in (likely & ~chosen, ~likely & ~chosen):  # the second only where the first has none to offer
-                there = np.flatnonzero(others)
-                product[there] = exact.product(b, there)
-                slope = product[there] - task.linear[there] + mu
-                wrong = violation(task.on(there), b[there], slope) > allowed
-                left = int(wrong.sum())
-                if left:
-                    break
+        for round_ in range(ROUNDS):
+            where, asked = pool.where, fine * size * (ROUGH if round_ == 0 else 1.0)
+            own, before, was, last = task.on(where), b[where], product[where], mu
+            moving, values = before.copy(), was.copy()
+            used, worst = descend(own, moving, values, pool.rows, asked, 10**5 + STEPS * len(where))
+            b[where], product[where], steps = moving, values, steps + used
+            mu = _intercept(own, moving, values)
+            moved = np.sqrt(max(0.0, float((moving - before) @ (values - was))))  # |w - w'|
+            room -= moved * np.sqrt(exact.diagonal) + abs(mu - last)
+            unsure = room < -fine * size
+            unsure[where] = False
+            there = np.flatnonzero(unsure)
+            product[there] = exact.product(b, there)
+            room[there] = _slack(task, product - task.linear + mu)[there]
+            left = int(np.count_nonzero(room[there] < -fine * size))
             bar.update()
-            bar.set_postfix(candidates=len(where), joining=left)
-            if not left:
+            bar.set_postfix(pool=len(where), checked=len(there), joining=left)
+            if left:
+                pool.join(there[np.argsort(room[there], kind="stable")[: JOINING * left]])
+            elif round_ > 0 or worst <= fine * size:
                 break
-            few = left < FEW * len(where)
-            joining = there[wrong]
-            where, chosen[joining] = np.concatenate([where, joining]), True
-    point = task.problem(sp.diags(exact.diagonal)).point(b, mu, product)
-    if left:
+    found = _judged(task, exact, b, mu, product, steps, left == 0 and worst <= fine * size)
+    if not found.converged:
         warn(
-            f"refine='exact' was left after {ROUNDS} rounds with {left} of {len(b)} rows that violate their condition; "
-            f"the relative duality gap is {point.gap:.2g}. Raise the rank, so that it starts nearer.",
+            f"refine='exact' was left after {round_ + 1} rounds with {left} of {len(b)} rows that violate their "
+            f"condition; the relative duality gap is {found.gap:.2g}. Raise the rank, so that it starts nearer.",
             NotConverged,
         )
-    return Dual(b, mu, point.objective, point.gap, steps, left == 0 and solved, f"refined {method}")
+    return _polished(task, exact, found, fine * size, tol) if fine < ALLOWED else found
 
 
 class _Exact:
-    """The kernel's own matrix of some rows, which grows as candidates join."""
+    """The kernel's own values among the rows of a task."""
 
-    def __init__(self, evaluator: Evaluator, objects: Any) -> None:
-        self.evaluator, self.objects = evaluator, objects
-        self.diagonal = evaluator.diag(objects)
-        self._K: Array = np.empty((0, 0))
-
-    def matrix(self, where: Indices) -> Array:
-        """K[where, where]; only what is new in it is evaluated. What was asked for before has to come first."""
-        m, old = len(where), len(self._K)
-        K = np.empty((m, m))
-        K[:old, :old] = self._K
-        for part, block in self.evaluator.chunks(take(self.objects, where[old:]), take(self.objects, where)):
-            K[old:][part] = block
-        K[:old, old:] = K[old:, :old].T
-        self._K = K
-        return K
-
-    def solve(
-        self, task: Task, where: Indices, tol: float, options: dict[str, Any], last: Array | None
-    ) -> tuple[Dual, Array]:
-        """The dual on the rows ``where``, and its product with their matrix."""
-        own = task.on(where)
-        if len(where) <= DENSE_ROWS:
-            K = self.matrix(where)
-            start = None if last is None else Dual(last[where], 0.0, 0.0, 0.0, 0, False, "")
-            found = solve_dense(K, own, tol=tol, start=start, rough=True, options=options)
-            return replace(found, converged=True), K @ found.coefficients
-        some, name = take(self.objects, where), _libsvm_name(self.evaluator.kernel, self.objects)
-        if name is None:
-            raise InputError(
-                f"refine='exact' has {len(where)} rows that may be support vectors, too many for a dense matrix (limit "
-                f"{DENSE_ROWS}), and LIBSVM does not know {self.evaluator.kernel!r} itself. Leave refine=None, or "
-                "raise the rank, so that fewer rows are in doubt."
-            )
-        b, intercept, steps, finished = libsvm(some, own, min(ALLOWED, 1e3 * tol), 10**9, options, name)
-        whole = np.zeros(len(task.rows))
-        whole[where] = b
-        return Dual(b, intercept, np.nan, np.nan, steps, finished, "libsvm"), self.product(whole, where)
+    def __init__(self, a: Approximation, rows: Indices, single: bool) -> None:
+        objects = take(a.objects, rows)
+        if not single and getattr(objects, "dtype", None) == np.float32:
+            objects = objects.astype(np.float64)
+        self.evaluator, self.objects = Evaluator(a.kernel), objects
+        self.diagonal = np.asarray(self.evaluator.diag(objects), dtype=np.float64)
 
     def product(self, b: Array, some: Indices) -> Array:
         """(K b)[some], in chunks."""
         used = np.flatnonzero(b)
-        out = np.empty(len(some))
+        out, weights = np.zeros(len(some)), b[used]
         for part, block in self.evaluator.chunks(take(self.objects, some), take(self.objects, used)):
-            out[part] = block @ b[used]
+            out[part] = block @ weights.astype(block.dtype, copy=False)
         return out
 
 
-def _libsvm_name(kernel: Kernel, objects: Any) -> dict[str, Any] | None:
-    """How LIBSVM calls this kernel."""
-    if not is_vectors(objects):
-        return None
-    if type(kernel) is RBF:
-        return {"kernel": "rbf", "gamma": kernel.gamma}
-    if type(kernel) is Linear:
-        return {"kernel": "linear"}
-    if type(kernel) is Polynomial:
-        return {"kernel": "poly", "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-    return None
+class _Pool:
+    """Rows of the kernel's matrix on the positions ``where``, kept as long as there is room; more columns may join."""
+
+    def __init__(self, exact: _Exact, where: Indices, nbytes: float) -> None:
+        self.exact, self.where, self.nbytes = exact, np.empty(0, dtype=np.intp), nbytes
+        self._parts: list[tuple[slice, _Columns]] = []
+        self._scratch: Array = np.empty((0, 0))
+        self.join(where)
+
+    def join(self, more: Indices) -> None:
+        """Let the columns ``more`` join."""
+        start = len(self.where)
+        self.where = np.concatenate([self.where, more])
+        columns = _Columns(self.exact, more, self.nbytes if start == 0 else 0.1 * self.nbytes)
+        self._parts.append((slice(start, len(self.where)), columns))
+        self._scratch = np.empty((min(BLOCK, len(self.where)), len(self.where)), dtype=columns.dtype)
+
+    def rows(self, some: Indices) -> Array:
+        """K[where[some], where]; overwritten by the next call."""
+        out = self._scratch[: len(some)]
+        for part, columns in self._parts:
+            columns.read(self.where[some], out[:, part])
+        return out
 
 
-def _screened(a: Approximation, task: Task, dual: Dual, exact: _Exact) -> tuple[Array, float]:
-    """(how far each row is from being a support vector by the factored solution, how far off that may be)."""
+class _Columns:
+    """k(x, Z) for a fixed collection Z, kept for the last x that were asked for."""
+
+    def __init__(self, exact: _Exact, where: Indices, nbytes: float) -> None:
+        self.exact, self.objects = exact, take(exact.objects, where)
+        self.dtype = exact.evaluator.block(take(exact.objects, where[:1]), take(self.objects, np.arange(1))).dtype
+        n = len(exact.diagonal)
+        capacity = int(min(n, max(2 * BLOCK, nbytes / (len(where) * self.dtype.itemsize))))
+        self._kept = np.empty((capacity, len(where)), dtype=self.dtype)  # its pages are touched as it fills
+        self._slot = np.full(n, -1)  # where a row is kept
+        self._owner = np.full(capacity, -1)
+        self._next = 0
+
+    def read(self, some: Indices, out: Array) -> None:
+        """Write k(x, Z) for the positions ``some`` into ``out``."""
+        slots = self._slot[some]
+        known = np.flatnonzero(slots >= 0)
+        for place, slot in zip(known.tolist(), slots[known].tolist(), strict=True):
+            out[place] = self._kept[slot]
+        missing = np.flatnonzero(slots < 0)
+        for part, block in self.exact.evaluator.chunks(take(self.exact.objects, some[missing]), self.objects):
+            out[missing[part]] = block
+            self._keep(some[missing[part]], block)
+
+    def _keep(self, names: Indices, block: Array) -> None:
+        slots = (self._next + np.arange(len(names))) % len(self._owner)
+        self._next = int(slots[-1]) + 1
+        gone = self._owner[slots]
+        self._slot[gone[gone >= 0]] = -1
+        self._kept[slots], self._owner[slots], self._slot[names] = block, names, slots
+
+
+def _factored(a: Approximation, task: Task, dual: Dual) -> Array:
     full = np.zeros(a.factorization.shape[0])
     full[task.rows] = dual.coefficients
-    values = (a.factorization @ full)[task.rows]
-    some = stream(a.seed, 7).choice(len(values), min(SAMPLE, len(values)), replace=False)
-    doubt = 2.0 * float(np.median(np.abs(exact.product(dual.coefficients, some) - values[some])))
-    return _slack(task, values - task.linear + dual.intercept), doubt
+    return np.asarray((a.factorization @ full)[task.rows])
+
+
+def _begun(task: Task, order: Indices) -> Array:
+    """A point of the box with the right sum: zero, or the first of ``order`` at their upper ends."""
+    b = np.zeros(len(order))
+    if task.total:
+        reached = np.cumsum(task.high[order])
+        b[order] = np.clip(task.total - (reached - task.high[order]), 0.0, task.high[order])
+    return b
 
 
 def _slack(task: Task, slope: Array) -> Array:
@@ -154,3 +185,34 @@ def _slack(task: Task, slope: Array) -> Array:
     rise = np.where(task.high > 0.0, slope + task.epsilon, np.inf)
     fall = np.where(task.low < 0.0, task.epsilon - slope, np.inf)
     return np.asarray(np.minimum(rise, fall))
+
+
+def _intercept(task: Task, b: Array, product: Array) -> float:
+    """LIBSVM's: the mean of what the free rows ask for; the middle of what is allowed where none is free."""
+    free = (b > task.low) & (b < task.high) & (b != 0.0)
+    if not free.any():
+        return central_intercept(task, b, product)
+    return float(np.mean((task.linear - product - task.epsilon * np.sign(b))[free]))
+
+
+def _judged(task: Task, exact: _Exact, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
+    point = task.problem(sp.diags(exact.diagonal)).point(b, mu, product)
+    return Dual(b, mu, point.objective, point.gap, steps, good, "refined")
+
+
+def _polished(task: Task, exact: _Exact, found: Dual, allowed: float, tol: float) -> Dual:
+    """``found`` with its free rows solved for exactly, where they are few and no other row minds."""
+    where = np.flatnonzero(found.coefficients)
+    if len(where) > POLISHED:
+        return found
+    some = take(exact.objects, where)
+    own = task.on(where)
+    start = Dual(found.coefficients[where], found.intercept, np.nan, np.inf, found.n_iter, False, "")
+    done = made_exact(np.asarray(exact.evaluator.symmetric(some), dtype=np.float64), own, start, tol)
+    b = np.zeros(len(found.coefficients))
+    b[where] = done.coefficients
+    product = exact.product(b, np.arange(len(b)))
+    if violation(task, b, product - task.linear + done.intercept).max() > allowed:
+        return found
+    better = _judged(task, exact, b, done.intercept, product, done.n_iter, found.converged)
+    return better if better.gap <= found.gap else found

@@ -16,7 +16,6 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import joblib
 import numpy as np
@@ -30,7 +29,7 @@ from krein.estimators.leave_one_out import decompose
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.partition import partition
 
-__all__ = ["Choice", "Chooser", "Trial", "built_by", "choice_of", "codes"]
+__all__ = ["Choice", "Chooser", "Trial", "codes"]
 
 MAX_MEMORY = 2.0**30  # bytes of factorization and maps, where none are given
 REGIONS = 8  # whole parts of the data whose rows are scored
@@ -175,20 +174,6 @@ class Chooser:
             made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=trials.dtype,
             max_memory=None, reason=f"{what} have the best score, {best.score:.4f}",
         )  # fmt: skip
-
-
-_choices: WeakKeyDictionary[Approximation, Choice] = WeakKeyDictionary()
-
-
-def built_by(choice: Choice, a: Approximation) -> Approximation:
-    """Note that ``a`` was built as ``choice`` says, for as long as it is kept: remembered ones keep theirs."""
-    _choices[a] = choice
-    return a
-
-
-def choice_of(a: Approximation) -> Choice | None:
-    """The choice ``a`` was built by, if there was one."""
-    return _choices.get(a)
 
 
 def codes(labels: Any) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -34,6 +35,11 @@ class Part:
     columns: Indices | slice  # of the core
     spans: tuple[slice, ...]  # of each block within the part
     core: Array | BlockSparse
+
+    @cached_property
+    def peak(self) -> float:
+        """The largest |entry| of the core."""
+        return self.core.peak if isinstance(self.core, BlockSparse) else float(np.abs(self.core).max(initial=0.0))
 
 
 def parts_of(f: Factorization) -> tuple[Part, ...]:
@@ -87,6 +93,9 @@ class Factor:
         """X y for y of shape (r_part, p)."""
         core = self.part.core
         image = core @ y
+        if self.triangular and len(self.roots) == 1:  # blocks on their own are many: no more calls than it takes
+            F = self.roots[0]
+            return np.asarray(blas.dtrsm(1.0, F, self._middle(F.T @ image), lower=1, trans_a=1))
         if self.triangular:
             inner = np.empty_like(y)
             for F, span in zip(self.roots, self.part.spans, strict=True):
@@ -138,9 +147,8 @@ def factorize(parts: Sequence[Part], rank: int, grams: Sequence[Array], triangul
     """
     factors = []
     for part in parts:
-        size = float(np.abs(part.core).max(initial=0.0)) if isinstance(part.core, np.ndarray) else part.core.peak
         make = _cholesky_root if triangular else _eigen_root
-        roots = tuple(make(grams[i], size) for i in part.blocks)
+        roots = tuple(make(grams[i], part.peak) for i in part.blocks)
         upper = _middle_factor(part, roots)
         if upper is None:
             return None
@@ -181,19 +189,26 @@ def _middle_factor(part: Part, roots: Sequence[Array]) -> Array | BlockCholesky 
         same = widths == list(part.core.ranks)
         pattern = part.core.elimination if same else blockcholesky.elimination(widths, *part.core._pairs)
         return blockcholesky.factorize(pattern, turned, 1.0)
-    stops = np.cumsum([F.shape[1] for F in roots])
-    spans = [slice(int(b) - F.shape[1], int(b)) for F, b in zip(roots, stops, strict=True)]
-    size = int(stops[-1]) if len(stops) else 0
+    size = sum(F.shape[1] for F in roots)
     if size == 0:
         return np.zeros((0, 0))
+    if len(roots) == 1:
+        return _one_plus(np.asfortranarray(roots[0].T @ part.core @ roots[0]))
+    stops = np.cumsum([F.shape[1] for F in roots])
+    spans = [slice(int(b) - F.shape[1], int(b)) for F, b in zip(roots, stops, strict=True)]
     half = np.empty((size, len(part.core)))
     for F, span, here in zip(roots, part.spans, spans, strict=True):
         half[here] = F.T @ part.core[span]
     B = np.empty((size, size), order="F")
     for F, span, here in zip(roots, part.spans, spans, strict=True):
         B[:, here] = half[:, span] @ F
-    if not np.isfinite(B).all():
+    return _one_plus(B)
+
+
+def _one_plus(B: Array) -> Array | None:
+    """The Cholesky factor of I + B, which overwrites B; None if there is none."""
+    if not np.isfinite(B.sum()):  # NaN and infinity stay in a sum
         return None
-    B[np.arange(size), np.arange(size)] += 1.0
+    np.einsum("ii->i", B)[:] += 1.0
     upper, info = lapack.dpotrf(B, lower=0, clean=0, overwrite_a=1)
     return np.asarray(upper) if info == 0 else None

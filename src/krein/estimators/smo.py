@@ -1,0 +1,112 @@
+"""Sequential minimal optimisation of a task, block by block, on rows of a matrix that are evaluated when asked for.
+
+In: a task, a point in its box, its product with the matrix, and rows of the matrix by their positions. Out: the point
+and the product, moved until no pair of rows violates the optimality conditions by more than a tolerance. A block of the
+rows that violate most is solved by itself, two rows at a time (LIBSVM's second-order choice of pairs), and the gradient
+of all rows then follows by one product; so only rows that ever move are evaluated, and each step costs a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from krein.arrays import Array, Indices
+from krein.estimators.dense_dual import Task
+
+__all__ = ["descend"]
+
+BLOCK = 800  # rows that are solved together
+SHARE = 0.3  # of the violation, which is left in a block before the next one is chosen
+STEPS = 20  # pairs in a block at most, per row
+FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
+
+
+def descend(
+    task: Task, b: Array, product: Array, rows: Callable[[Indices], Array], tol: float, limit: int
+) -> tuple[int, float]:
+    """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; returns (steps, violation).
+
+    ``rows(some)`` is K[some], which may be overwritten by the next call. After ``limit`` steps it gives up.
+    """
+    gradient = product - task.linear
+    steps, block = 0, np.empty(0, dtype=np.intp)
+    while True:
+        rise, fall = gradient + _rising(task, b), gradient + _falling(task, b)
+        worst = float(fall.max() - rise.min())
+        if worst <= tol or steps >= limit:
+            break
+        block = _block(rise, fall, block)
+        some = rows(block)
+        inner = np.asarray(some[:, block], dtype=np.float64)
+        moved = b[block]
+        used = _pairs(task.on(block), inner, gradient[block], moved, max(SHARE * worst, 0.5 * tol))
+        if used == 0:  # nothing in the block can move: rounding
+            break
+        steps += used
+        gradient += (moved - b[block]).astype(some.dtype) @ some
+        b[block] = moved
+    product[:] = gradient + task.linear
+    return steps, worst
+
+
+def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
+    """Solve a block to ``tol``, two rows at a time; ``b`` and ``gradient`` are moved in place. Returns the steps."""
+    diagonal = np.diagonal(K)
+    gains = diagonal[:, None] + diagonal - 2.0 * K  # curvature of each pair, then what a unit of slope gains by it
+    np.maximum(gains, FLAT * max(float(diagonal.mean()), 1e-300), out=gains)
+    np.divide(1.0, gains, out=gains)
+    rising, falling = _rising(task, b), _falling(task, b)
+    low, high, eps = task.low.tolist(), task.high.tolist(), task.epsilon
+    slope, score, change = np.empty_like(b), np.empty_like(b), np.empty_like(b)
+    for step in range(STEPS * len(b)):
+        np.add(gradient, rising, out=slope)
+        i = int(slope.argmin())
+        least = slope[i]
+        np.add(gradient, falling, out=slope)
+        slope -= least
+        np.maximum(slope, 0.0, out=slope)
+        np.multiply(slope, slope, out=score)
+        score *= gains[i]
+        j = int(score.argmax())
+        if slope[j] <= tol and slope.max() <= tol:
+            return step
+        bi, bj = float(b[i]), float(b[j])
+        top = 0.0 if eps and bi < 0.0 else high[i]  # a step ends where the slope of epsilon |b| changes
+        bottom = 0.0 if eps and bj > 0.0 else low[j]
+        t = min(float(slope[j] * gains[i, j]), top - bi, bj - bottom)
+        b[i] = bi = top if t == top - bi else bi + t
+        b[j] = bj = bottom if t == bj - bottom else bj - t
+        rising[i] = np.inf if bi >= high[i] else eps if bi >= 0.0 else -eps
+        rising[j] = np.inf if bj >= high[j] else eps if bj >= 0.0 else -eps
+        falling[i] = -np.inf if bi <= low[i] else -eps if bi <= 0.0 else eps
+        falling[j] = -np.inf if bj <= low[j] else -eps if bj <= 0.0 else eps
+        np.subtract(K[i], K[j], out=change)
+        change *= t
+        gradient += change
+    return STEPS * len(b)
+
+
+def _rising(task: Task, b: Array) -> Array:
+    """What an increase of each b costs beside the gradient; infinite at the upper end."""
+    return np.where(b < task.high, np.where(b >= 0.0, task.epsilon, -task.epsilon), np.inf)
+
+
+def _falling(task: Task, b: Array) -> Array:
+    """What a decrease of each b gains beside the gradient; minus infinity at the lower end."""
+    return np.where(b > task.low, np.where(b <= 0.0, -task.epsilon, task.epsilon), -np.inf)
+
+
+def _block(rise: Array, fall: Array, last: Indices) -> Indices:
+    """The rows that violate most, and the later half of the last block: without those two blocks undo each other."""
+    size = min(BLOCK, len(rise))
+    quarter = max(1, size // 4)
+    outside = np.ones(len(rise), dtype=bool)
+    outside[last] = False
+    kept = last
+    first = np.argpartition(rise, quarter - 1)[:quarter]
+    second = np.argpartition(-fall, quarter - 1)[:quarter]
+    new = np.unique(np.concatenate([first, second]))
+    kept = last[~np.isin(last, new)]
+    return np.concatenate([kept[max(0, len(kept) - (size - len(new))) :], new])
