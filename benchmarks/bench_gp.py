@@ -144,13 +144,14 @@ def scores(mean: Any, std: Any, y: Any) -> dict[str, float]:
 
 
 def summarise(table: Table, quick: bool) -> str:
+    splits = len({r["seed"] for r in table.rows})
     lines = [
         "# Gaussian processes",
         "",
         "Root mean squared error and negative log predictive density on the tenth of the rows that was held out, of",
-        f"standardised targets; means over {len(SEEDS)} splits, on which nothing was tuned. krein's blocks and ranks",
+        f"standardised targets; means over {splits} split(s), on which nothing was tuned. krein's blocks and ranks",
         "are its own choice. MB: krein's factorization with its maps; the matrix of the exact process; n x m numbers",
-        "of 4 bytes for SGPR's m inducing points. Peak: what learning took, measured, over what the process had before.",
+        "of 4 bytes for SGPR's m inducing points. Peak: what learning took, measured, over what was there before.",
         f"SGPR: {STEPS} steps of Adam, all parameters and inducing points learned.",
         "",
         *(["**A quick run: 3000 rows, one split.**", ""] * quick),

@@ -300,7 +300,7 @@ def test_the_gradient_sees_through_a_correction(how):
 def test_without_a_correction_an_indefinite_matrix_is_an_error():
     X, y, _ = problem(80)
     model = GaussianProcessRegressor(krein.Sigmoid(gamma=1.0), correction="none", alpha=0.1, optimizer=None)
-    with pytest.raises(IndefiniteError, match="correction="):
+    with pytest.warns(KreinWarning, match="indefinite"), pytest.raises(IndefiniteError, match="correction="):
         model.set_params(n_blocks=1, rank=80).fit(X, y)
 
 

@@ -19,8 +19,8 @@ def rough(n, seed=0):
     return X, np.sin(6.0 * X[:, 0]) * np.cos(6.0 * X[:, 1]) + 0.1 * rng.normal(size=n)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_blocks_of_full_rank_on_their_own_are_exact_processes_of_the_clusters(dtype):
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-6), ("float32", 1e-3)])
+def test_blocks_of_full_rank_on_their_own_are_exact_processes_of_the_clusters(dtype, tolerance):
     # k-means, the cells of new rows and one dense process for each: nothing of the factorization is used
     X, y = rough(2400)
     X_new, _ = rough(200, seed=1)
@@ -40,11 +40,12 @@ def test_blocks_of_full_rank_on_their_own_are_exact_processes_of_the_clusters(dt
         variance[here] = 1.0 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
         evidence -= 0.5 * (y[own] @ inverse @ y[own] + np.linalg.slogdet(H)[1] + len(own) * np.log(2 * np.pi))
     found, deviation = model.predict(X_new, return_std=True)
-    np.testing.assert_allclose(found, mean, atol=1e-6)
-    np.testing.assert_allclose(deviation**2, variance, atol=1e-6)
-    np.testing.assert_allclose(model.log_marginal_likelihood_value_, evidence, rtol=1e-6)
+    np.testing.assert_allclose(found, mean, atol=tolerance)
+    np.testing.assert_allclose(deviation**2, variance, atol=tolerance)
+    np.testing.assert_allclose(model.log_marginal_likelihood_value_, evidence, rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_open_blocks_are_chosen_by_what_they_predict():
     X, y = rough(6000)
     X_new, y_new = rough(500, seed=1)
@@ -60,10 +61,18 @@ def test_open_blocks_are_chosen_by_what_they_predict():
     assert chosen < 0.03 < given  # noise is 0.01, all of y 0.26
 
 
-def test_of_two_kernels_tried_one_approximation_is_kept():
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # amplitude or noise at a bound
+@pytest.mark.parametrize("step", [-0.3, 0.3])  # too short and too long: the first and the last of two is better
+def test_of_two_kernels_tried_one_approximation_is_kept(step):
     X, y = rough(2300)
-    kernel = ConstantKernel(1.0) * RBF(0.3) + WhiteKernel(0.02)
+    found = []
+
+    def optimizer(objective, start, bounds):
+        found.append(start + np.array([0.0, step, 0.0]))
+        return found[-1], 0.0
+
     cache.clear_cache()
-    model = GaussianProcessRegressor(kernel, n_blocks=20, rank=30, random_state=0).fit(X, y)
-    assert [found is model.approximation_ for found in cache._kept.values()].count(True) == 1
-    assert len(cache._kept) == 1
+    kernel = ConstantKernel(1.0) * RBF(0.2) + WhiteKernel(0.02)
+    model = GaussianProcessRegressor(kernel, optimizer=optimizer, n_blocks=12, rank=50, random_state=0).fit(X, y)
+    assert len(found) == 2
+    assert [kept.approximation.factorization for kept in cache._kept.values()] == [model._uncorrected.factorization]

@@ -24,7 +24,7 @@ from krein.estimators.corrections import judge_for
 from krein.estimators.dense_dual import NotConverged, Task, made_exact, solve_dense
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.machine import KernelMachine, check_weights
-from krein.estimators.refine import refine_exactly
+from krein.estimators.refine import SCREENED, refine_exactly
 from krein.estimators.selection import codes
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Linear, take
@@ -150,6 +150,10 @@ class DualMachine(KernelMachine):
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
         psd = not (self.correction_ == "none" and self.n_negative_)
         m = len(task.rows)
+        refined = self.refine is not None and whole is None
+        tol, limit = self.tol, 100 if self.max_iter < 1 else int(self.max_iter)
+        if refined:  # all it has to say is which rows come into question
+            tol, limit = max(tol, SCREENED[0]), min(limit, SCREENED[1])
         if not psd and m > DENSE_ROWS:
             raise IndefiniteError(
                 f"{type(self).__name__} on {m} rows needs a psd matrix, but {a.kernel!r} gave {self.n_negative_} "
@@ -160,8 +164,7 @@ class DualMachine(KernelMachine):
         def factored() -> Dual:
             return solve_dual(
                 f, task.linear, task.low, task.high, total=task.total, epsilon=task.epsilon, rows=task.rows,
-                tol=self.tol, max_iter=100 if self.max_iter < 1 else int(self.max_iter), start=start,
-                verbose=self.verbose,
+                tol=tol, max_iter=limit, start=start, verbose=self.verbose,
             )  # fmt: skip
 
         if m > DENSE_ROWS or (psd and LOW_RANK * f.rank < m):
@@ -174,7 +177,7 @@ class DualMachine(KernelMachine):
                 K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, start=start, other=factored,
                 options=options,
             )  # fmt: skip
-        if self.refine is None or whole is not None:
+        if not refined:
             return dual
         return refine_exactly(a, task, dual, tol=self.tol, options=options, verbose=self.verbose)
 

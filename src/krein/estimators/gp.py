@@ -43,8 +43,8 @@ STEP = 1e-4  # of theta, where the evidence of an approximation is differentiate
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):  # type: ignore[misc]
     """Gaussian process regression, after scikit-learn's, through a factored kernel matrix.
 
-    Up to 2000 rows everything is exact and as in scikit-learn. Beyond, kernel parameters are learned on a thousand
-    rows at random and a few dense neighbourhoods, and amplitude and noise then on all rows.
+    Up to 2000 rows all is exact and as in scikit-learn. Beyond, kernel parameters are learned on a thousand rows at
+    random and a few neighbourhoods, blocks are chosen by what they predict, amplitude and noise settled on all rows.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
     n_targets : int or None, default=None; of the prior, before fit
     random_state : int, RandomState, Generator or None
         Of restarts, of the rows parameters are learned on, and of the approximation.
-    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
+    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, correction, max_error, max_memory, dtype, \
 approximation, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`. An indefinite kernel is clipped or flipped, whichever has more
         evidence. An approximation that is handed in keeps its kernel: amplitude and noise alone are learned.
@@ -182,20 +182,24 @@ approximation, n_jobs, verbose
     def _better(self, kernels: list[Any], whole: Group) -> Any:
         """The kernel whose approximation has more evidence on all rows, amplitude and noise settled for each.
 
-        One approximation is held at a time; the last one, which is the best as a rule, is remembered.
+        One approximation is held at a time; the best is as a rule the last, and then remembered.
         """
         if len(kernels) == 1 or self.coupling != "shared" or not declared_psd(kernels[-1]):
             return kernels[-1]
+        held: list[Approximation] = []
 
         def evidence(kernel: Any) -> float:
+            if held:
+                forget(held.pop())
             clean = signal(kernel)
-            a = self._approximated(clean, whole, self._units(clean, whole.objects))
-            if kernel is not kernels[-1]:
-                forget(a)
-            f, system, kernel = rescaled(*self._completed(a, clean, whole.objects), kernel, whole)
+            held.append(self._approximated(clean, whole, self._units(clean, whole.objects)))
+            f, system, kernel = rescaled(*self._completed(held[0], clean, whole.objects), kernel, whole)
             return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
-        return max(kernels, key=evidence)
+        best = max(kernels, key=evidence)
+        if best is not kernels[-1]:
+            forget(held.pop())
+        return best
 
     def _condition(self, kernel: Any, whole: Group) -> None:
         clean = signal(kernel)

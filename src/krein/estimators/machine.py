@@ -48,7 +48,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Of "poly" and "sigmoid".
     kernel_params : dict, optional
         Further parameters of a named kernel or a callable.
-    n_blocks, rank, coupling, max_error, max_memory, dtype
+    n_blocks, rank, coupling, drop, max_error, max_memory, dtype
         See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix. Beyond, machines with a target choose
         blocks and rank by a validated score on a subsample unless ``max_error`` is given.
     correction : "auto", "none", "shift", "clip", "flip" or "square"
@@ -85,6 +85,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     n_blocks: int | str = "auto"
     rank: int | str = "auto"
     coupling: str = "shared"
+    drop: float | str = "auto"
     correction: str = "auto"
     max_error: float | None = None
     max_memory: float | None = None
@@ -194,14 +195,19 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
             known = content(objects, kernel)
             scored = () if chooser is None else chooser.key
-            key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
+            key = (
+                None
+                if known is None
+                else (*known, scored, self.random_state, *map(str, asked.values()), str(self.drop))
+            )
 
         def build() -> Built:
             options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
             if chooser is None:
-                return Built(approximate(objects, kernel, **asked, **options))
+                return Built(approximate(objects, kernel, **asked, drop=self.drop, **options))
             choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
-            return Built(approximate(objects, choice.kernel, **asked | choice.parameters, **options), choice)
+            own = {} if self.drop == "auto" else {"drop": self.drop}
+            return Built(approximate(objects, choice.kernel, **asked | choice.parameters | own, **options), choice)
 
         built = remembered(key, objects, kernel, build)
         self.selection_ = built.choice

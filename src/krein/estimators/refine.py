@@ -24,14 +24,15 @@ from krein.estimators.smo import BLOCK, descend
 from krein.kernels import Evaluator, take
 from krein.solvers import Dual
 
-__all__ = ["ALLOWED", "refine_exactly"]
+__all__ = ["SCREENED", "refine_exactly"]
 
+SCREENED = (1e-2, 20)  # relative gap of the factored dual that is enough, and its steps at most
 ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
-ROUGH = 100.0  # times that is enough before the other rows were seen for the first time
+ROUGH = 100.0  # times that is enough before the other rows were seen, and while many of them violate
+MANY = 0.5  # rows of the pool
 ROUNDS = 30
 POOL = 2.0  # rows in the pool, in factored support vectors
 LEAST = 1000  # rows in the pool at least
-JOINING = 3  # rows that join, in violators: those that are next to violate come along
 CACHED = 1000.0  # megabytes of rows that are kept at least, if there are as many; else LIBSVM's cache_size
 STEPS = 200  # steps in a round at most, per row of the pool
 POLISHED = 3000  # rows with a coefficient up to which a tol below LIBSVM's is met by an active-set polish
@@ -48,6 +49,7 @@ def refine_exactly(
     fine = min(ALLOWED, 1e3 * tol)
     exact = _Exact(a, task.rows, single=fine >= ALLOWED)
     size = task.size or float(np.mean(exact.diagonal)) * float(task.high.max())
+    allowed = fine * size
     slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
     order = np.argsort(slack, kind="stable")
     first = min(len(slack), max(LEAST, int(POOL * np.count_nonzero(slack <= 1e-6 * size))))
@@ -56,10 +58,10 @@ def refine_exactly(
     product = np.zeros(len(b))
     product[pool.where] = exact.product(b, pool.where)
     room = np.full(len(b), -np.inf)  # how far the solution may move before a row that is not in the pool matters
-    steps, left, worst, mu = dual.n_iter, 0, np.inf, 0.0
+    steps, left, worst, mu, rough = dual.n_iter, 0, np.inf, 0.0, True
     with tqdm(desc="refine", disable=verbose <= 0) as bar:
-        for round_ in range(ROUNDS):
-            where, asked = pool.where, fine * size * (ROUGH if round_ == 0 else 1.0)
+        for _ in range(ROUNDS):
+            where, asked = pool.where, allowed * (ROUGH if rough else 1.0)
             own, before, was, last = task.on(where), b[where], product[where], mu
             moving, values = before.copy(), was.copy()
             used, worst = descend(own, moving, values, pool.rows, asked, 10**5 + STEPS * len(where))
@@ -67,26 +69,28 @@ def refine_exactly(
             mu = _intercept(own, moving, values)
             moved = np.sqrt(max(0.0, float((moving - before) @ (values - was))))  # |w - w'|
             room -= moved * np.sqrt(exact.diagonal) + abs(mu - last)
-            unsure = room < -fine * size
+            unsure = room < -allowed
             unsure[where] = False
             there = np.flatnonzero(unsure)
             product[there] = exact.product(b, there)
             room[there] = _slack(task, product - task.linear + mu)[there]
-            left = int(np.count_nonzero(room[there] < -fine * size))
+            left = int(np.count_nonzero(room[there] < -allowed))
             bar.update()
             bar.set_postfix(pool=len(where), checked=len(there), joining=left)
             if left:
-                pool.join(there[np.argsort(room[there], kind="stable")[: JOINING * left]])
-            elif round_ > 0 or worst <= fine * size:
+                more = min(left + min(2 * left, BLOCK), max(len(where), LEAST))  # some that are next to violate, too
+                pool.join(there[np.argsort(room[there], kind="stable")[:more]])
+            elif not rough or worst <= allowed:
                 break
-    found = _judged(task, exact, b, mu, product, steps, left == 0 and worst <= fine * size)
+            rough = left > MANY * len(where)
+    found = _judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed)
     if not found.converged:
         warn(
-            f"refine='exact' was left after {round_ + 1} rounds with {left} of {len(b)} rows that violate their "
+            f"refine='exact' was left after {ROUNDS} rounds with {left} of {len(b)} rows that violate their "
             f"condition; the relative duality gap is {found.gap:.2g}. Raise the rank, so that it starts nearer.",
             NotConverged,
         )
-    return _polished(task, exact, found, fine * size, tol) if fine < ALLOWED else found
+    return _polished(task, exact, found, allowed, tol) if fine < ALLOWED else found
 
 
 class _Exact:
@@ -121,15 +125,22 @@ class _Pool:
         """Let the columns ``more`` join."""
         start = len(self.where)
         self.where = np.concatenate([self.where, more])
-        columns = _Columns(self.exact, more, self.nbytes if start == 0 else 0.1 * self.nbytes)
+        columns = _Columns(self.exact, more, self.nbytes if start == 0 else 0.25 * self.nbytes)
         self._parts.append((slice(start, len(self.where)), columns))
         self._scratch = np.empty((min(BLOCK, len(self.where)), len(self.where)), dtype=columns.dtype)
 
-    def rows(self, some: Indices) -> Array:
-        """K[where[some], where]; overwritten by the next call."""
-        out = self._scratch[: len(some)]
-        for part, columns in self._parts:
-            columns.read(self.where[some], out[:, part])
+    def rows(self, some: Indices, columns: Indices | None = None) -> Array:
+        """K[where[some], where], or the columns of it; overwritten by the next call."""
+        names = self.where[some]
+        if columns is None:
+            out = self._scratch[: len(some)]
+            for part, kept in self._parts:
+                kept.read(names, out[:, part])
+            return out
+        out = np.empty((len(some), len(columns)), dtype=self._scratch.dtype)
+        for part, kept in self._parts:
+            inside = np.flatnonzero((columns >= part.start) & (columns < part.stop))
+            out[:, inside] = kept.entries(names, columns[inside] - part.start)
         return out
 
 
@@ -148,14 +159,22 @@ class _Columns:
 
     def read(self, some: Indices, out: Array) -> None:
         """Write k(x, Z) for the positions ``some`` into ``out``."""
-        slots = self._slot[some]
-        known = np.flatnonzero(slots >= 0)
-        for place, slot in zip(known.tolist(), slots[known].tolist(), strict=True):
+        for place, slot in enumerate(self._slots(some).tolist()):
             out[place] = self._kept[slot]
-        missing = np.flatnonzero(slots < 0)
-        for part, block in self.exact.evaluator.chunks(take(self.exact.objects, some[missing]), self.objects):
-            out[missing[part]] = block
-            self._keep(some[missing[part]], block)
+
+    def entries(self, some: Indices, columns: Indices) -> Array:
+        """k(x, z) for the positions ``some`` and a choice of Z."""
+        return np.asarray(self._kept[self._slots(some)[:, None], columns])
+
+    def _slots(self, some: Indices) -> Indices:
+        """Where the rows ``some`` are kept; one that had to make room for another of them is evaluated again."""
+        while True:
+            slots = self._slot[some]
+            missing = some[slots < 0]
+            if len(missing) == 0:
+                return slots
+            for part, block in self.exact.evaluator.chunks(take(self.exact.objects, missing), self.objects):
+                self._keep(missing[part], block)
 
     def _keep(self, names: Indices, block: Array) -> None:
         slots = (self._next + np.arange(len(names))) % len(self._owner)

@@ -18,34 +18,37 @@ from krein.estimators.dense_dual import Task
 __all__ = ["descend"]
 
 BLOCK = 800  # rows that are solved together
-SHARE = 0.3  # of the violation, which is left in a block before the next one is chosen
+SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
 STEPS = 20  # pairs in a block at most, per row
 FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
 
 
 def descend(
-    task: Task, b: Array, product: Array, rows: Callable[[Indices], Array], tol: float, limit: int
+    task: Task, b: Array, product: Array, rows: Callable[[Indices, Indices | None], Array], tol: float, limit: int
 ) -> tuple[int, float]:
     """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; returns (steps, violation).
 
-    ``rows(some)`` is K[some], which may be overwritten by the next call. After ``limit`` steps it gives up.
+    ``rows(some, columns)`` is K[some][:, columns], or K[some] for None, which may be overwritten by the next call.
+    After ``limit`` steps it gives up.
     """
     gradient = product - task.linear
-    steps, block = 0, np.empty(0, dtype=np.intp)
+    steps = 0
+    block: Indices = np.empty(0, dtype=np.intp)
     while True:
         rise, fall = gradient + _rising(task, b), gradient + _falling(task, b)
         worst = float(fall.max() - rise.min())
         if worst <= tol or steps >= limit:
             break
         block = _block(rise, fall, block)
-        some = rows(block)
-        inner = np.asarray(some[:, block], dtype=np.float64)
+        inner = np.asarray(rows(block, block), dtype=np.float64)
         moved = b[block]
         used = _pairs(task.on(block), inner, gradient[block], moved, max(SHARE * worst, 0.5 * tol))
         if used == 0:  # nothing in the block can move: rounding
             break
         steps += used
-        gradient += (moved - b[block]).astype(some.dtype) @ some
+        changed = np.flatnonzero(moved != b[block])  # often few
+        some = rows(block[changed], None)
+        gradient += (moved - b[block])[changed].astype(some.dtype) @ some
         b[block] = moved
     product[:] = gradient + task.linear
     return steps, worst
@@ -102,9 +105,6 @@ def _block(rise: Array, fall: Array, last: Indices) -> Indices:
     """The rows that violate most, and the later half of the last block: without those two blocks undo each other."""
     size = min(BLOCK, len(rise))
     quarter = max(1, size // 4)
-    outside = np.ones(len(rise), dtype=bool)
-    outside[last] = False
-    kept = last
     first = np.argpartition(rise, quarter - 1)[:quarter]
     second = np.argpartition(-fall, quarter - 1)[:quarter]
     new = np.unique(np.concatenate([first, second]))
