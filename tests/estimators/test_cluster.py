@@ -94,6 +94,43 @@ def test_a_row_far_from_all_others_is_no_cluster_of_its_own() -> None:
     assert adjusted_rand_score(y, low.labels_[:-1]) == 1.0
 
 
+@pytest.mark.parametrize("assign", ASSIGN)
+@pytest.mark.parametrize("gamma", [1e4, 1e5, 1e6])
+def test_a_kernel_too_narrow_to_connect_the_rows_is_told_and_cut(gamma: float, assign: str) -> None:
+    """Many eigenvalues of 1: Lanczos need not converge, and the degrees go down to the smallest numbers there are."""
+    X, _ = make_moons(400, noise=0.05, random_state=0)
+    with pytest.warns(KreinWarning) as told:
+        ours = SpectralClustering(2, gamma=gamma, assign_labels=assign, random_state=0).fit(X)
+    assert any("graph is not connected" in str(w.message) for w in told)
+    assert all("not connected" in str(w.message) or "rows have similarities" in str(w.message) for w in told)
+    assert np.array_equal(np.unique(ours.labels_), [0, 1])
+    assert np.allclose(ours.eigenvalues_, 0.0, atol=1e-12)
+
+
+def test_as_many_pieces_as_clusters_are_no_news() -> None:
+    X, y = make_blobs(300, centers=[[0, 0], [90, 0], [0, 90]], random_state=0)  # parted by similarities of 0
+    ours = SpectralClustering(3, gamma=0.5, random_state=0).fit(X)
+    assert adjusted_rand_score(y, ours.labels_) == 1.0
+    with pytest.warns(KreinWarning, match="3 pieces, more than the 2 eigenvectors"):
+        SpectralClustering(2, gamma=0.5, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize(("name", "gamma"), [("blobs", 0.5), ("moons", 30.0)])
+def test_many_rows_by_default_get_the_true_labels(name: str, gamma: float) -> None:
+    blobs = make_blobs(2500, centers=[[0, 0], [6, 0], [0, 6], [6, 6]], random_state=0)
+    X, y = blobs if name == "blobs" else make_moons(2500, noise=0.05, random_state=0)
+    ours = SpectralClustering(len(np.unique(y)), gamma=gamma, n_init=3, random_state=0).fit(X)
+    assert ours.approximation_.factorization.n_blocks > 1
+    assert adjusted_rand_score(y, ours.labels_) > (0.99 if name == "blobs" else 0.9999)
+
+
+def test_an_approximation_too_coarse_for_a_cut_is_told() -> None:
+    X, _ = make_moons(400, noise=0.05, random_state=0)
+    with pytest.warns(KreinWarning) as told:
+        SpectralClustering(2, gamma=1e3, n_blocks=2, rank=40, random_state=0).fit(X)
+    assert any("too coarse for a cut" in str(w.message) for w in told)
+
+
 def test_affinity_and_kernel_are_two_names_of_one_thing() -> None:
     X, clusters, gamma = DATA["blobs"]
     wanted = SpectralClustering(clusters, gamma=gamma, random_state=0).fit_predict(X)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg as spla
 from scipy.sparse.csgraph import laplacian
 from sklearn.datasets import make_blobs
 
@@ -108,6 +109,45 @@ def test_degrees_that_no_cut_can_use_are_replaced_and_counted() -> None:
     lonely = degrees(Factorization((np.eye(4),), np.eye(4), np.arange(4)))
     assert lonely.n_nonpositive == 4
     assert np.array_equal(lonely.sums, np.ones(4))
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_pieces_of_a_graph_are_counted(few: int, monkeypatch: Any) -> None:
+    """A graph of 12 cliques of 10, and 3 rows alone: eigenvalue 1 twelve times, and eigenvectors constant on cliques."""
+    monkeypatch.setattr(cut, "FEW", few)
+    K = np.zeros((123, 123))
+    K[:120, :120] = np.kron(np.eye(12), np.ones((10, 10)))
+    for wanted, told in ((2, 12), (12, 12), (20, 12)):
+        found, d = exact_cut(K.copy(), wanted)
+        assert d.n_nonpositive == 3
+        assert found.n_pieces == told
+        assert np.allclose(found.values[:12], 1.0)
+        inside = found.embedding[:120, :12].reshape(12, 10, -1)
+        assert np.allclose(inside, inside[:, :1], atol=1e-8)
+    linked = K.copy()
+    linked[:120, :120] += 1e-3
+    assert exact_cut(linked, 2)[0].n_pieces == 1
+
+
+def no_lanczos(*_: Any, **__: Any) -> Any:
+    raise spla.ArpackNoConvergence("No convergence", np.zeros(0), np.zeros((0, 0)))
+
+
+def test_few_rows_need_no_lanczos(monkeypatch: Any) -> None:
+    f = cores("dense")
+    wanted = normalised_cut(f, degrees(f), 4)
+    monkeypatch.setattr(cut.spla, "eigsh", no_lanczos)
+    for found in (normalised_cut(f, degrees(f), 4), exact_cut(dense_twin(f), 4)[0]):
+        assert np.allclose(found.values, wanted.values, atol=1e-10)
+        assert np.allclose(found.embedding, wanted.embedding, atol=1e-7 * np.abs(wanted.embedding).max())
+
+
+def test_many_rows_that_lanczos_cannot_tell_apart_are_refused_with_the_cause(monkeypatch: Any) -> None:
+    f = cores("dense")
+    monkeypatch.setattr(cut.spla, "eigsh", no_lanczos)
+    monkeypatch.setattr(cut, "EXACT_ROWS", 200)
+    with pytest.raises(InputError, match=r"so narrow that the rows are not connected.* smaller gamma"):
+        normalised_cut(f, degrees(f), 4)
 
 
 def test_what_is_no_cut_at_all_is_refused() -> None:

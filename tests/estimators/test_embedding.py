@@ -269,3 +269,14 @@ def test_objects_that_are_no_vectors() -> None:
     ours = KernelPCA(2, kernel=common).fit(words)
     reference = Reference(2, kernel="precomputed").fit(common(words, words))
     same(np.abs(ours.transform(["abx", "zy"])), np.abs(reference.transform(common(["abx", "zy"], words))))
+
+
+def test_many_rows_with_a_mean_have_scikit_learns_components():
+    """The mean is most of the matrix, and centring takes it away: an error of the matrix says nothing of the rest."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2300, 5)) * [3.0, 2.0, 1.5, 1.0, 0.5] + 20.0
+    ours = KernelPCA(3, random_state=0, fit_inverse_transform=True, alpha=1e-6).fit(X[:2100])
+    theirs = Reference(3, fit_inverse_transform=True, alpha=1e-6).fit(X[:2100])
+    np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-8)
+    there = [model.inverse_transform(model.transform(X[2100:])) for model in (ours, theirs)]
+    np.testing.assert_allclose(*there, atol=1e-5)

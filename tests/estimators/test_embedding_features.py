@@ -218,3 +218,16 @@ def test_parameters_out_of_range_are_told() -> None:
         MEKA(0).fit(X)
     with pytest.raises(InputError, match="sparse_output must be"):
         MEKA(sparse_output="yes").fit(X)
+
+
+def test_features_of_many_rows_carry_what_a_small_matrix_error_would_not():
+    """A wide kernel is nearly constant: its error is small without the directions that tell rows apart."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2400, 5))
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    model = make_pipeline(MEKA(gamma=0.005, random_state=0), Ridge(1e-3)).fit(X[:2100], y[:2100])
+    assert model.score(X[2100:], y[2100:]) > 0.98
+
+
+def test_nothing_but_zeros_has_no_features():
+    assert MEKA(kernel="linear").fit(np.zeros((5, 2))).transform(np.zeros((3, 2))).shape == (3, 0)

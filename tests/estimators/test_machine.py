@@ -193,6 +193,34 @@ def test_data_changed_in_place_spoil_no_later_fit(builds):
     )
 
 
+def test_a_function_that_changed_its_mind_is_asked_again(builds):
+    X, width = rows(60), [1.0]
+
+    def bell(A, B):
+        return np.exp(-width[0] * ((A[:, None] - B[None]) ** 2).sum(2))
+
+    KernelRidge(kernel=bell).fit(X, bent(X))
+    KernelRidge(kernel=bell, alpha=2.0).fit(X, bent(X))
+    assert len(builds) == 1
+    width[0] = 5.0
+    KernelRidge(kernel=bell).fit(X, bent(X))
+    assert len(builds) == 2
+
+
+def test_an_approximation_of_other_data_or_another_kernel_is_refused():
+    X, y = rows(60), bent(rows(60))
+    K = pairwise_kernels(X, metric="rbf")
+    a = krein.approximate(None, krein.Precomputed(K))
+    with pytest.raises(InputError, match="60 other objects"):
+        KernelRidge(kernel="precomputed", approximation=a).fit(2.0 * K, y)
+    a = krein.approximate(sp.csr_matrix(X), krein.RBF(gamma=0.2))
+    with pytest.raises(InputError, match="60 other objects"):
+        KernelRidge(approximation=a).fit(sp.csr_matrix(2.0 * X), y)
+    for asked in ({"kernel": "rbf", "gamma": 10.0}, {"kernel": krein.TL1(rho=1.0)}):
+        with pytest.raises(InputError, match="was asked for"):
+            KernelRidge(approximation=a, **asked).fit(sp.csr_matrix(X), y)
+
+
 def test_an_approximation_can_be_handed_in(builds):
     X, y = rows(60), bent(rows(60))
     a = krein.approximate(X, krein.RBF(gamma=0.5))

@@ -209,3 +209,15 @@ def test_codes_are_one_column_for_two_classes_and_one_each_for_more():
 def test_a_task_of_another_name_is_an_error():
     with pytest.raises(InputError, match="regression"):
         Chooser(np.zeros(3), "ranking")
+
+
+def test_a_kernel_of_few_features_is_taken_whole():
+    """A linear kernel beyond 2000 rows is still linear: one block of rank d is exact, and nothing is tried."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 30)) + 2.0
+    y = X @ rng.normal(size=30) + 0.1 * rng.normal(size=2500)
+    model = KernelRidge(alpha=1e-3, random_state=0).fit(X[:2200], y[:2200])
+    assert model.approximation_.factorization.rank == 30
+    assert model.relative_error_ < 1e-10
+    w = np.linalg.solve(X[:2200].T @ X[:2200] + 1e-3 * np.eye(30), X[:2200].T @ y[:2200])
+    np.testing.assert_allclose(model.predict(X[2200:]), X[2200:] @ w, rtol=1e-6)

@@ -13,14 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
+import numpy as np
 
 from krein.approximation import Approximation
 from krein.bases import object_bytes
-from krein.kernels import Kernel, Precomputed
+from krein.kernels import Kernel, Precomputed, count_objects, take
+from krein.kernels.objects import is_sparse
+from krein.objects import takes_vectors
 
 __all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]
 
 LIMIT = 2**30  # bytes of all approximations that are kept
+GLIMPSE = 12  # objects by which a user's function is recognised
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +68,25 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
         return None
     try:
         hash(kernel)
-        # of a precomputed matrix some rows alone may be meant
-        given = (held, objects) if isinstance(kernel, Precomputed) else held
-        return (joblib.hash(given), type(kernel) if isinstance(kernel, Precomputed) else kernel)
+        # of a precomputed matrix some rows alone may be meant; a user's function may be the same and do another thing
+        also = objects if isinstance(kernel, Precomputed) else _glimpse(objects, kernel)
+        return (digest(held), digest(also), type(kernel) if isinstance(kernel, Precomputed) else kernel)
     except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
+
+
+def digest(held: Any) -> str:
+    """Return what only equal data share; of a sparse matrix the numbers, not what SciPy has noted about them."""
+    parts = (held.data, held.indices, held.indptr, held.shape) if is_sparse(held) else held
+    return str(joblib.hash(parts))
+
+
+def _glimpse(objects: Any, kernel: Kernel) -> Any:
+    """A few values of a kernel that is not known to be a function of its parameters alone."""
+    if takes_vectors(kernel):
+        return None
+    few = take(objects, np.linspace(0, count_objects(objects) - 1, min(GLIMPSE, count_objects(objects))).astype(int))
+    return kernel(few, few)
 
 
 def forget(a: Approximation) -> None:

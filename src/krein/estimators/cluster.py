@@ -29,13 +29,14 @@ __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
 SOLVERS = (None, "arpack", "lobpcg", "amg")
 SAMPLED = 500  # objects whose similarities are looked at for negative ones
 ROUNDS = 30  # of a rotation, at most
+COARSE = 1e-3  # how far below 0 a Laplacian's eigenvalue may be; labels were wrong from 1e-1 on and right up to 1e-4
 
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     """Spectral clustering by the normalised cut, with scikit-learn's parameters, on data of any size.
 
-    Up to 2000 rows it is scikit-learn's cut of the kernel's own values. Beyond, that of the approximated matrix: no
+    Up to 2000 rows it is scikit-learn's cut of the kernel's own values, whatever graph they are. Beyond, that of the approximated matrix: no
     n x n matrix is formed, and the eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut,
     so an indefinite kernel is used as it is (``correction="auto"`` is "none"); similarities below zero do.
 
@@ -56,7 +57,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     assign_labels : "kmeans", "discretize" or "cluster_qr"
         How the embedding is cut into clusters.
     eigen_solver : None, "arpack", "lobpcg" or "amg"
-        scikit-learn's names; all mean Lanczos on the factored inverse, which needs no other solver.
+        scikit-learn's names; all mean Lanczos on the factored inverse. Where that does not converge, up to 2000 rows
+        are decomposed as a whole, and more are an error: a kernel too narrow to connect the rows.
     eigen_tol : float or "auto"
         Relative accuracy of the eigenvalues; "auto" is that of the arithmetic.
     correction : "auto", "none", "clip", "flip" or "square"
@@ -93,6 +95,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     coef0: float = 1
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
+    _needs_psd: ClassVar[bool] = False  # a graph's weights need only be no less than zero
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -177,7 +180,20 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
                 f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
                 "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
             )
-        return cut if cut is not None else normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed), d
+        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed) if cut is None else cut
+        if not negative and cut.values[0] > 1.0 + COARSE:
+            warn(
+                f"The approximation is too coarse for a cut: its Laplacian has the eigenvalue {1.0 - cut.values[0]:.2g}, "
+                "where similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
+                "blocks."
+            )
+        if cut.n_pieces > wanted:
+            warn(
+                f"The graph is not connected: to rounding it falls into {cut.n_pieces} pieces, more than the {wanted} "
+                "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma (a "
+                "wider kernel) connects it."
+            )
+        return cut, d
 
     def _check_connected(self, f: Factorization) -> None:
         """A core that falls apart is a graph that does, and its best cut is none of the data's."""
@@ -208,6 +224,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     def _labels(self, embedding: Array, seed: int) -> Indices:
         if self.verbose:
             print(f"Computing label assignment using {self.assign_labels}")
+        # A piece of hardly any degree has entries whose squares overflow; a power of two changes nothing else.
+        embedding = np.ldexp(embedding, -int(np.frexp(np.abs(embedding).max())[1]))
         if self.assign_labels == "cluster_qr":
             return by_pivots(embedding)
         if self.assign_labels == "discretize":

@@ -37,6 +37,7 @@ def judge_for(
     learner: str = "svm",
     strength: Any = 1.0,
     epsilon: float = 0.1,
+    names: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Callable[[Approximation], str]:
     """Return what names the correction for an approximation of rows with these targets.
@@ -52,6 +53,8 @@ def judge_for(
         C of the SVM, or one for each row; alpha of ridge.
     epsilon : float
         Of support vector regression.
+    names : tuple of str
+        The corrections to choose from, the one to be taken in doubt first; by default all the learner has, "flip" first.
     seed : int
         Which rows are looked at, and in which folds.
     """
@@ -63,24 +66,24 @@ def judge_for(
         core = a.factorization.core
         if isinstance(core, BlockSparse) and not core.has_spectrum:
             return "shift" if learner == "svm" else "none"  # any other would fill it
-        names = ("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square")
+        known = names or (("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square"))
         n = a.factorization.shape[0]
         rng = stream(seed, 41)
         rows = np.sort(rng.permutation(n)[:JUDGED])
         K = a.factorization.entries(rows, rows)
         held = np.broadcast_to(np.asarray(strength, dtype=np.float64), n)[rows]
-        met = np.zeros((len(names), len(rows)))
+        met = np.zeros((len(known), len(rows)))
         for train, test in (fold for _ in range(REPEATS) for fold in _folds(y[rows], task, rng)):
             scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
             own = held[train] * (scale if learner == "svm" else 1.0 / scale)
             learn = _learner(learner, task, y[rows][train], own, epsilon)
             corrected = _Corrected(K[np.ix_(train, train)], scale)
-            for i, how in enumerate(names):
+            for i, how in enumerate(known):
                 guess = learn(corrected.matrix(how), corrected.rows(K[np.ix_(test, train)], how))
                 met[i, test] += _met(y[rows][test], guess, task)
         gain = met - met[0]
         best = int(np.argmax(gain.mean(1)))
-        return names[best] if gain[best].mean() > gain[best].std() / np.sqrt(len(rows)) else names[0]
+        return known[best] if gain[best].mean() > gain[best].std() / np.sqrt(len(rows)) else known[0]
 
     return judge
 

@@ -8,20 +8,26 @@ away costs A its low rank, but not its inverse: with E = σ D + diag K, Woodbury
 
 so a few steps of Lanczos on the inverse, at σ just above the spectrum, solve the eigenproblem with one gram and one
 r x r factorization. I - R M R is positive definite exactly if σ is above it: the factorization is the proof.
+
+A graph in more pieces than there are eigenvectors wanted has more of eigenvalue 1 than that, and Lanczos may not settle
+on any. Few rows are then decomposed as a whole; `Cut.n_pieces` says that the choice among the pieces was arbitrary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 import scipy.sparse.linalg as spla
+from scipy.sparse.csgraph import connected_components
 
 from krein.arrays import Array, stream
 from krein.blocksparse import BlockSparse, congruent
+from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
 from krein.factorization import Factorization
 
@@ -29,6 +35,7 @@ __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 
 FEW = 100  # up to this many rows the n x n matrix is the quickest way
 NOISE = 1e-6  # of the usual degree: less than this an approximation does not tell from nothing
+RESTARTS = 10, 300  # of Lanczos at most: of few rows, for which there is another way, and of many
 ABOVE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # how far above 1 the spectrum may end; 0 for similarities >= 0
 
 
@@ -47,6 +54,7 @@ class Cut:
 
     values: Array  # (p,) of A, descending; the Laplacian's are 1 minus these
     embedding: Array  # (n, p)
+    n_pieces: int  # of the graph: eigenvalues that are 1 to rounding, as far as they were looked at
 
 
 def degrees(f: Factorization, noise: float = NOISE) -> Degrees:
@@ -61,16 +69,29 @@ def degrees(f: Factorization, noise: float = NOISE) -> Degrees:
 def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.0, seed: int = 0) -> Cut:
     """The ``wanted`` leading eigenvectors of A, divided by the root of the degrees; n k + r² a step, and r³."""
     n, root = f.shape[0], np.sqrt(d.sums)
-    if n <= FEW or wanted >= n - 1:
+
+    def dense() -> Cut:
         K = f.to_dense()
         np.fill_diagonal(K, 0.0)
         return _dense(K / root / root[:, None], root, wanted)
+
+    if n <= FEW or wanted >= n - 1:
+        return dense()
 
     def product(x: Array) -> Array:
         y = x / root
         return np.asarray((f.lift(f.core @ f.project(y)) - d.own * y) / root)
 
-    return _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed)
+    found = _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed)
+    if found is not None:
+        return found
+    if n <= EXACT_ROWS:
+        return dense()
+    raise InputError(
+        f"The {wanted} leading eigenvectors of the normalised cut of {n} rows did not converge. Most likely the kernel is "
+        "so narrow that the rows are not connected and many cuts are equally good: use a smaller gamma (a wider kernel). "
+        "Else ask for fewer clusters or components, or a larger eigen_tol."
+    )
 
 
 def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tuple[Cut, Degrees]:
@@ -86,7 +107,12 @@ def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tupl
     sigma, solve = next(((sigma, solve) for sigma, solve in tried if solve is not None), (0.0, None))
     if solve is None:
         raise _not_a_cut()
-    return _lanczos(A.__matmul__, sigma, lambda x: solve(x) / sigma, root, wanted, tol, seed), d
+    found = _lanczos(A.__matmul__, sigma, lambda x: solve(x) / sigma, root, wanted, tol, seed)
+    if found is None:
+        return _dense(A, root, wanted), d
+    if found.n_pieces == wanted:  # there may be more than the eigenvectors tell
+        found = replace(found, n_pieces=max(wanted, _count_pieces(A)))
+    return found, d
 
 
 def _usable(sums: Array, own: Array, noise: float) -> Degrees:
@@ -96,10 +122,16 @@ def _usable(sums: Array, own: Array, noise: float) -> Degrees:
     return Degrees(np.where(poor, usual, sums), own, int(poor.sum()))
 
 
+def _count_pieces(A: Array) -> int:
+    """Groups of several rows that no entry of A beyond rounding connects: each has an eigenvalue of 1."""
+    labels = connected_components(sp.csr_array(np.abs(A) > np.finfo(float).eps), directed=False)[1]
+    return int((np.bincount(labels) > 1).sum())
+
+
 def _dense(A: Array, root: Array, wanted: int) -> Cut:
     values, vectors = np.linalg.eigh((A + A.T) / 2.0)
     first = max(0, len(A) - wanted)
-    return _ordered(values[first:], vectors[:, first:], root)
+    return replace(_ordered(values[first:], vectors[:, first:], root), n_pieces=_ones(values, len(A)))
 
 
 def _lanczos(
@@ -110,20 +142,21 @@ def _lanczos(
     wanted: int,
     tol: float,
     seed: int,
-) -> Cut:
-    """Lanczos on (σ I - A)⁻¹, whose largest eigenvalues are far apart: ARPACK's shift-and-invert mode."""
+) -> Cut | None:
+    """Lanczos on (σ I - A)⁻¹, whose largest eigenvalues are far apart: ARPACK's shift-and-invert mode.
+
+    None where it does not converge: where they are not, because there are many of nearly one value.
+    """
     options: dict[str, Any] = {"shape": (len(root), len(root)), "dtype": np.dtype(np.float64)}
     start = stream(seed, 30).uniform(-1.0, 1.0, len(root))
     try:
         found: Any = spla.eigsh(
             spla.LinearOperator(matvec=lambda x: product(x.ravel()), **options), k=wanted, sigma=sigma, which="LM",
             OPinv=spla.LinearOperator(matvec=lambda x: -inverse(x.ravel()), **options), v0=start, tol=tol,
+            maxiter=RESTARTS[len(root) > EXACT_ROWS],
         )  # fmt: skip
-    except spla.ArpackNoConvergence as stopped:
-        raise InputError(
-            f"Only {len(stopped.eigenvalues)} of {wanted} eigenvectors of the normalised cut converged. Ask for fewer "
-            "clusters or components, or a larger eigen_tol."
-        ) from None
+    except spla.ArpackError:
+        return None
     return _ordered(np.asarray(found[0]), np.asarray(found[1]), root)
 
 
@@ -132,7 +165,11 @@ def _ordered(values: Array, vectors: Array, root: Array) -> Cut:
     order = np.argsort(-values, kind="stable")
     embedding = vectors[:, order] / root[:, None]
     peak = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(len(values))]
-    return Cut(values[order], embedding * np.where(peak < 0.0, -1.0, 1.0))
+    return Cut(values[order], embedding * np.where(peak < 0.0, -1.0, 1.0), _ones(values, len(root)))
+
+
+def _ones(values: Array, n: int) -> int:
+    return int((np.abs(values - 1.0) <= n * np.finfo(float).eps).sum())
 
 
 def _resolvent(f: Factorization, d: Degrees) -> tuple[float, Callable[[Array], Array]]:

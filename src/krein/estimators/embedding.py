@@ -296,7 +296,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
             seen = f"{len(self.eigenvalues_)} components of {type(a.objects).__name__}"
             raise InputError(f"fit_inverse_transform needs rows of numbers and at least one component; got {seen}.")
         Z = self._coordinates()
-        asked = {name: getattr(self, name) for name in ("n_blocks", "rank", "coupling", "max_error", "max_memory")}
+        asked = self._request(len(Z)) | {"dtype": "auto"}
         b = approximate(Z, a.kernel, **asked, n_jobs=self.n_jobs, random_state=self.random_state, verbose=self.verbose)
         direct = is_exact(b)
         low = b.factorization.ends().smallest

@@ -52,7 +52,7 @@ class Expansion:
 
 def is_exact(a: Approximation) -> bool:
     """Whether the matrix was taken as it is, to rounding, because there are few objects."""
-    return a.search_ is not None and a.search_.reason.startswith("exact")
+    return a.search_ is not None and a.search_.error is None
 
 
 def expand(a: Approximation, dual: Array, direct: bool) -> Expansion:

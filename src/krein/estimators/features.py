@@ -116,7 +116,7 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
         """u V λ^(1/2) in runs of rows, dense or sparse; ``basis`` gives the rows of U for a run of objects."""
         kind = self._precision(X)
         width = self.n_features_out_
-        step = max(1, NUMBERS // max(width, max(self.approximation_.factorization.ranks)))
+        step = max(1, NUMBERS // max(1, width, *self.approximation_.factorization.ranks))
         parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         progress = tqdm(parts, desc="features", disable=not self.verbose or len(parts) == 1)
         if self._is_sparse(kind):

@@ -21,13 +21,14 @@ from krein.arrays import Array, stream
 from krein.eigensystem import Eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
-from krein.estimators.gp_posterior import Scales, evidence_of, scaled
+from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, scaled
 from krein.estimators.sklearn_kernels import declared_psd, noise_place, scale_places, signal
 from krein.factorization import Factorization
 from krein.kernels import count_objects, take
 
 __all__ = ["Group", "Learned", "exact_evidence", "known_noise", "learn", "noise_of", "rescaled", "spectral"]
 
+ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
 RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
 
 
@@ -48,6 +49,7 @@ class Learned:
     evidence: float
     iterations: int
     converged: bool
+    how: str | None  # the correction it is best for
     earlier: tuple[Array, ...] = ()  # where the rows at random alone led
 
     @property
@@ -140,8 +142,8 @@ def exact_evidence(kernel: Any, group: Group, how: str | None, slopes: bool) -> 
 
 def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, seed: int, rng: Any) -> Learned:
     """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones."""
-    correction = spectral(kernel, how)
     groups = groups_of(whole, seed)
+    correction = spectral(kernel, how, groups[0])
     starts = [kernel.theta]
     if restarts > 0:
         if not np.isfinite(kernel.bounds).all():
@@ -155,14 +157,19 @@ def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int,
     if groups[0] is whole:
         return best
     groups = groups + neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)
-    last = _climb(kernel, best.theta, groups, correction, optimizer)
+    last = _climb(kernel, best.theta, groups, best.how, optimizer)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
-    return Learned(last.theta, last.evidence, steps, converged, (best.theta,))
+    return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,))
 
 
-def spectral(kernel: Any, how: str) -> str | None:
-    """The correction that the evidence takes into account: none of a kernel that is psd by its making."""
-    return None if how == "none" or (declared_psd(kernel) and how != "square") else how
+def spectral(kernel: Any, how: str, group: Group) -> str | None:
+    """The correction that the evidence takes into account: none of a kernel that is psd by its making.
+
+    What a kernel says of itself may hold on the sphere alone, or not at all: its matrix is looked at.
+    """
+    if how == "none" or (how != "square" and declared_psd(kernel) and is_psd(kernel(group.objects), ROUNDING)):
+        return None
+    return how
 
 
 def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any) -> Learned:
@@ -174,7 +181,7 @@ def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, opti
 
     if callable(optimizer):
         theta, value = optimizer(objective, start, bounds=kernel.bounds)
-        return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True)
+        return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True, how)
     if optimizer != "fmin_l_bfgs_b":
         raise InputError(f"optimizer must be 'fmin_l_bfgs_b', a callable or None; got {optimizer!r}.")
     result = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=kernel.bounds)
@@ -185,7 +192,7 @@ def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, opti
             ConvergenceWarning,
             stacklevel=2,
         )
-    return Learned(result.x, -float(result.fun), int(result.nit), bool(result.success))
+    return Learned(result.x, -float(result.fun), int(result.nit), bool(result.success), how)
 
 
 def _take(whole: Group, indices: Any) -> Group:

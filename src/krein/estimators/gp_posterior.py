@@ -26,8 +26,9 @@ from krein.arrays import Array, Indices
 from krein.eigensystem import Component, Eigensystem, eigensystem
 from krein.factorization import EPS, Factorization
 
-__all__ = ["Posterior", "Scales", "evidence_of", "posterior", "residual", "scaled"]
+__all__ = ["Posterior", "Scales", "evidence_of", "is_psd", "joint", "posterior", "residual", "scaled"]
 
+SLACK = 1e-6  # relative: what rounding may add to a variance
 LOG_2PI = math.log(2.0 * math.pi)
 Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
 
@@ -50,6 +51,27 @@ class Posterior:
             before[rows] = squares @ np.maximum(part.values, 0.0)
             after[rows] = squares @ left if left.ndim == 1 else np.square(own @ left.T).sum(1)
         return before, after
+
+    def fitting(self, u: sp.csr_matrix, limits: Array) -> tuple[sp.csr_matrix, Array]:
+        """Return (u, whether a row was changed): where u M uᵀ is above its limit, without the least eigenvalues.
+
+        An object whose similarities are psd with those of the data never is. Of an indefinite kernel k(x, X) v / lambda
+        may be of any size where lambda is small, and then says nothing: what does not fit is left unexplained.
+        """
+        changed, out = np.zeros(u.shape[0], dtype=bool), u
+        for part, _ in self.parts:
+            rows, own = _rows_in(u, part)
+            turned = own @ part.vectors
+            held = np.square(turned) * np.maximum(part.values, 0.0)
+            total = np.cumsum(held[:, ::-1], axis=1)[:, ::-1]  # the largest first: eigenvalues ascend
+            over = np.flatnonzero(total[:, 0] > (1.0 + SLACK) * limits[rows])
+            if not len(over):
+                continue
+            kept = turned[over] * (total[over] <= limits[rows[over], None])
+            out = out.tolil() if out is u else out
+            changed[rows[over]] = True
+            out[np.ix_(rows[over], part.places)] = kept @ part.vectors.T
+        return out.tocsr(), changed
 
     def covariance(self, u: sp.csr_matrix) -> tuple[Array, Array]:
         """Return the two of `explained` as (n_new, n_new) matrices."""
@@ -122,6 +144,22 @@ def residual(left: Array, rest: float) -> Array:
     """
     left = np.maximum(left, 0.0)
     return np.asarray(np.maximum(left, 0.5 * (left + rest)))
+
+
+def joint(rest: Array | None, after: Array, variances: Array) -> Array:
+    """A covariance with these variances: ``after``, which is psd, and the positive part of ``rest`` in what is left.
+
+    Without ``rest`` what is left belongs to each object alone. A rest that is psd and leaves no more is taken as it is.
+    """
+    cov, room = after.copy(), np.maximum(variances - np.diag(after), 0.0)
+    if rest is not None:
+        values, V = np.linalg.eigh(rest)
+        part = (V * np.maximum(values, 0.0)) @ V.T
+        own = np.diag(part)
+        shrunk = np.sqrt(np.minimum(1.0, room / np.where(own > 0.0, own, 1.0)))
+        cov += part * np.outer(shrunk, shrunk)
+    cov[np.diag_indices_from(cov)] = variances
+    return cov
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,20 +254,9 @@ SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] =
 
 
 def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> Evidence:
-    if how != "square" and _is_psd(K):  # nothing to correct
+    if how != "square" and is_psd(K):  # nothing to correct
         return evidence_of(K, noise, y)
-    if how == "auto":
-        return max((_spectral_evidence(K, noise, y, each) for each in ("clip", "flip")), key=lambda found: found[0])
     values, V = np.linalg.eigh(K)
-    if how == "shift":
-        value, slope, dual, R = evidence_of(K, noise - values[0], y)
-        lowest = np.outer(V[:, 0], V[:, 0])
-
-        def shifted() -> tuple[Array, Array]:
-            W, by_noise = slope()
-            return W - by_noise.sum() * lowest, by_noise
-
-        return value, shifted, dual, R
     function, derivative = SPECTRAL[how]
     changed = function(values)
     value, slope, dual, R = evidence_of((V * changed) @ V.T, noise, y)
@@ -244,10 +271,13 @@ def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> Evidence:
     return value, through, dual, R
 
 
-def _is_psd(K: Array) -> bool:
-    """Whether K is psd up to rounding: a Cholesky factorisation tells, for a third of the arithmetic or less."""
+def is_psd(K: Array, tolerance: float = 0.0) -> bool:
+    """Whether K is psd up to rounding: a Cholesky factorisation tells, for a third of the arithmetic or less.
+
+    ``tolerance`` is what else may be missing, as a share of the largest diagonal entry.
+    """
     H = K.copy()
-    H[np.diag_indices_from(H)] += 10.0 * len(K) * EPS * float(np.abs(np.diag(K)).max())
+    H[np.diag_indices_from(H)] += (10.0 * len(K) * EPS + tolerance) * float(np.abs(np.diag(K)).max())
     try:
         cholesky(H, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:

@@ -18,17 +18,21 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from krein.approximation import Approximation, approximate
 from krein.arrays import Array, seed_from
 from krein.correction import CORRECTIONS
+from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, one_of, warn
-from krein.estimators.cache import Built, content, remembered
+from krein.estimators.cache import Built, content, digest, remembered
 from krein.estimators.expansion import is_exact
 from krein.estimators.given import check_square
 from krein.estimators.naming import kernel_for
 from krein.estimators.selection import Choice, Chooser
 from krein.kernels import Kernel, Precomputed, count_objects
+from krein.kernels.kernel import is_number
 from krein.objects import takes_vectors
 from krein.spectrum import certify
 
 __all__ = ["KernelMachine", "check_weights"]
+
+PLAIN = (4, 128)  # blocks and rank of many rows where there is no target to choose them by
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -50,7 +54,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Further parameters of a named kernel or a callable.
     n_blocks, rank, coupling, drop, max_error, max_memory, dtype
         See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix. Beyond, machines with a target choose
-        blocks and rank by a validated score on a subsample unless ``max_error`` is given.
+        blocks and rank by a validated score on a subsample unless ``max_error`` is given, and the others take 4 coupled
+        blocks of rank 128 unless they are given a limit: an error of the matrix says little of what they look for.
     correction : "auto", "none", "shift", "clip", "flip" or "square"
         What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
         the choice is in ``correction_`` and in a warning.
@@ -70,7 +75,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     correction_ : str
         The correction used.
     n_negative_ : int
-        Negative eigenvalues before it.
+        Negative eigenvalues before it; 1 where they are too many to count, as the warning then says.
     selection_ : Choice or None
         What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
     relative_error_ : float
@@ -96,6 +101,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
+    _needs_psd: ClassVar[bool] = True  # whether an indefinite matrix is worth a word
     _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
     _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
 
@@ -186,25 +192,20 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_: Choice | None = None
         if self.approximation is not None:
             return self._handed(objects, kernel)
-        asked = {
-            name: getattr(self, name) for name in ("n_blocks", "rank", "coupling", "max_error", "max_memory", "dtype")
-        }
-        if chooser is not None and not chooser.has_work(count_objects(objects), **asked):
+        n = count_objects(objects)
+        asked = self._request(n, scored=chooser is not None)
+        if chooser is not None and not chooser.has_work(n, **asked):
             chooser = None
         key: Hashable | None = None
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
             known = content(objects, kernel)
             scored = () if chooser is None else chooser.key
-            key = (
-                None
-                if known is None
-                else (*known, scored, self.random_state, *map(str, asked.values()), str(self.drop))
-            )
+            key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
 
         def build() -> Built:
             options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
             if chooser is None:
-                return Built(approximate(objects, kernel, **asked, drop=self.drop, **options))
+                return Built(approximate(objects, kernel, **asked, **options))
             choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
             own = {} if self.drop == "auto" else {"drop": self.drop}
             return Built(approximate(objects, choice.kernel, **asked | choice.parameters | own, **options), choice)
@@ -213,18 +214,31 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_ = built.choice
         return built.approximation
 
+    def _request(self, n: int, scored: bool = False) -> dict[str, Any]:
+        """What to ask `krein.approximate` for; PLAIN where nothing is said of many rows and no score decides."""
+        names = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory", "dtype")
+        asked = {name: getattr(self, name) for name in names}
+        unsaid = (self.n_blocks, self.rank, self.coupling, self.max_error, self.max_memory)
+        if not scored and n > EXACT_ROWS and unsaid == ("auto", "auto", "shared", None, None):
+            asked |= {"n_blocks": PLAIN[0], "rank": PLAIN[1], "drop": 0.0 if self.drop == "auto" else self.drop}
+        return asked
+
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation
         if not isinstance(a, Approximation):
             raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
         n, m = count_objects(objects), a.factorization.shape[0]
-        same = a.objects is objects or (
-            n == m and (not isinstance(objects, np.ndarray) or np.array_equal(np.asarray(a.objects), objects))
-        )
-        if not same:
+        mine, theirs = (k.S if isinstance(k, Precomputed) else x for k, x in ((kernel, objects), (a.kernel, a.objects)))
+        if not (mine is theirs or (n == m and digest(mine) == digest(theirs))):
             raise InputError(
                 f"approximation is of {m} other objects than the {n} to fit. Hand it to fits on the same X, row for "
                 "row; a cross-validation shares approximations by itself."
+            )
+        given = not isinstance(self._similarity, str) or is_number(self._width)  # a bare name is a default
+        if given and kernel != a.kernel and not isinstance(kernel, Precomputed):
+            raise InputError(
+                f"approximation is of {a.kernel!r}, but {kernel!r} was asked for. Leave kernel and gamma at their "
+                "defaults, or hand in an approximation of that kernel."
             )
         return a
 
@@ -233,15 +247,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         f = a.factorization
         certificate = certify(f)
         psd = certificate.psd or _is_rounding(a, certificate.margin)
-        self.n_negative_ = 0 if psd else _count_negative(a)
+        self.n_negative_, least = (0, "") if psd else _count_negative(a)
         how = self.correction
         if how == "auto":
             how = "none" if psd else judge(a) if judge is not None else "flip"
-        if not psd:
+        if not psd and self._needs_psd and (how != "none" or self.correction == "auto"):
             warn(
-                f"{a.kernel!r} gave an indefinite matrix: {self.n_negative_} of {f.rank} eigenvalues are negative, the "
-                f"smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; choose another "
-                f"with correction={', '.join(map(repr, (c for c in self._corrections if c not in ('auto', how))))}."
+                f"{a.kernel!r} gave an indefinite matrix: {least}{self.n_negative_} of {f.rank} eigenvalues are "
+                f"negative, the smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; "
+                f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
             )
         self.correction_ = how
         corrected = a if how in ("none", *self._deferred) else a.corrected(how)
@@ -282,12 +296,12 @@ def check_weights(sample_weight: Any, n: int) -> Array:
     return weights
 
 
-def _count_negative(a: Approximation) -> int:
-    """The number of negative eigenvalues; of a core too large for all of them it is known that there is one."""
+def _count_negative(a: Approximation) -> tuple[int, str]:
+    """The number of negative eigenvalues, and a word on it: of a core too large for all of them one is known."""
     try:
-        return a.factorization.n_negative()
+        return a.factorization.n_negative(), ""
     except InputError:
-        return 1
+        return 1, "at least "
 
 
 def _is_rounding(a: Approximation, smallest: float) -> bool:

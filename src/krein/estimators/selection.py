@@ -40,8 +40,9 @@ DRAWN = 6000  # of them at least, if there are so many
 PER_BLOCK = (1024, 512, 256, 128, 64, 32, 16)  # rows per block on its own; fewer than
 OFTEN = 64  # only where these were the best
 RANK, HIGHEST = 64, 512  # of blocks on their own: the first one tried (or half of their rows), and the last
-COUPLED = ((8, 128), (32, 64))  # few blocks and their ranks
+COUPLED = ((1, 512), (8, 128), (32, 64))  # few blocks and their ranks
 LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube
+STEEP = 4  # rows per direction below which a coupled candidate costs more to try than it may gain
 FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
@@ -145,12 +146,18 @@ class Chooser:
         dtype: Any = "auto",
         seed: int = 0,
         verbose: int = 0,
+        **_: Any,
     ) -> Choice:
         """Return the best candidate; what is given is kept, and what it takes is kept to ``max_memory`` (1 GiB)."""
         if self.tune and not isinstance(getattr(kernel, "gamma", None), int | float):
             raise InputError(f'gamma="tune" needs a kernel with a gamma; {kernel!r} has none.')
         open_blocks = self._open_blocks(count_objects(objects), n_blocks, rank, coupling, max_error)
         begun = time.perf_counter()
+        if open_blocks and not self.tune and (rank_of_all := _whole(objects, kernel, n_blocks, rank, max_memory)):
+            return Choice(
+                1, rank_of_all, 0.0, dtype, None, kernel, (), 0, f"exact: the kernel has {rank_of_all} features",
+                time.perf_counter() - begun,
+            )  # fmt: skip
         known = {"n_blocks": n_blocks, "rank": rank, "max_memory": max_memory, "dtype": dtype}
         trials = _Trials(objects, kernel, self, known, seed, verbose)
         best = trials.over_blocks() if open_blocks else trials.score(*trials.given(), kernel)
@@ -174,6 +181,16 @@ class Chooser:
             made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=trials.dtype,
             max_memory=None, reason=f"{what} have the best score, {best.score:.4f}",
         )  # fmt: skip
+
+
+def _whole(objects: Any, kernel: Kernel, n_blocks: Any, rank: Any, max_memory: float | None) -> int | None:
+    """The dimension of the kernel's feature space, if one block of that rank is exact and fits; else None."""
+    if (n_blocks, rank) != ("auto", "auto") or not is_vectors(objects):
+        return None
+    dimension, n = kernel.feature_dimension(objects.shape[1]), count_objects(objects)
+    if dimension is None or dimension > min(LARGEST, n // 2) or 8.0 * n * dimension > (max_memory or MAX_MEMORY):
+        return None
+    return int(dimension)
 
 
 def codes(labels: Any) -> Array:
@@ -254,12 +271,12 @@ class _Trials:
         return self.n_blocks or 16, self.rank or RANK, True
 
     def climbed(self, best: Trial) -> Trial:
-        """Twice the rank, in as many blocks on their own or in half of them, as long as it is better."""
-        while not best.coupled and 2 * best.rank <= HIGHEST and self.rank is None:
+        """Twice the rank, in as many blocks, or in half of them on their own, as long as it is better."""
+        while self.rank is None and (best.coupled or 2 * best.rank <= HIGHEST):
             c, k = best.n_blocks, 2 * best.rank
-            for blocks in {c, self.n_blocks or c // 2}:
-                if self._possible(blocks, k, False):
-                    self.score(blocks, k, False, self.kernel)
+            for blocks in {c} if best.coupled else {c, self.n_blocks or c // 2}:
+                if self._possible(blocks, k, best.coupled) and not (best.coupled and STEEP * c * k > self.n):
+                    self.score(blocks, k, best.coupled, self.kernel)
             before, best = best, self.best
             if best is before:
                 break
