@@ -113,7 +113,7 @@ def test_degrees_that_no_cut_can_use_are_replaced_and_counted() -> None:
 
 @pytest.mark.parametrize("few", [0, 1000])
 def test_pieces_of_a_graph_are_counted(few: int, monkeypatch: Any) -> None:
-    """A graph of 12 cliques of 10, and 3 rows alone: eigenvalue 1 twelve times, and eigenvectors constant on cliques."""
+    """A graph of 12 cliques of 10, and 3 rows alone: eigenvalue 1 twelve times, eigenvectors constant on cliques."""
     monkeypatch.setattr(cut, "FEW", few)
     K = np.zeros((123, 123))
     K[:120, :120] = np.kron(np.eye(12), np.ones((10, 10)))

@@ -36,7 +36,7 @@ COARSE = 1e-3  # how far below 0 a Laplacian's eigenvalue may be; labels were wr
 class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     """Spectral clustering by the normalised cut, with scikit-learn's parameters, on data of any size.
 
-    Up to 2000 rows it is scikit-learn's cut of the kernel's own values, whatever graph they are. Beyond, that of the approximated matrix: no
+    Up to 2000 rows it is scikit-learn's cut of the kernel's own values. Beyond, that of the approximated matrix: no
     n x n matrix is formed, and the eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut,
     so an indefinite kernel is used as it is (``correction="auto"`` is "none"); similarities below zero do.
 
@@ -183,15 +183,15 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed) if cut is None else cut
         if not negative and cut.values[0] > 1.0 + COARSE:
             warn(
-                f"The approximation is too coarse for a cut: its Laplacian has the eigenvalue {1.0 - cut.values[0]:.2g}, "
-                "where similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
+                f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
+                "and similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
                 "blocks."
             )
         if cut.n_pieces > wanted:
             warn(
                 f"The graph is not connected: to rounding it falls into {cut.n_pieces} pieces, more than the {wanted} "
-                "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma (a "
-                "wider kernel) connects it."
+                "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma "
+                "(a wider kernel) connects it."
             )
         return cut, d
 

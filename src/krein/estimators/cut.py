@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from scipy.sparse.csgraph import connected_components
 
@@ -88,9 +87,9 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
     if n <= EXACT_ROWS:
         return dense()
     raise InputError(
-        f"The {wanted} leading eigenvectors of the normalised cut of {n} rows did not converge. Most likely the kernel is "
-        "so narrow that the rows are not connected and many cuts are equally good: use a smaller gamma (a wider kernel). "
-        "Else ask for fewer clusters or components, or a larger eigen_tol."
+        f"The {wanted} leading eigenvectors of the normalised cut of {n} rows did not converge. Most likely the kernel "
+        "is so narrow that the rows are not connected and many cuts are equally good: use a smaller gamma (a wider "
+        "kernel). Else ask for fewer clusters or components, or a larger eigen_tol."
     )
 
 
@@ -124,7 +123,7 @@ def _usable(sums: Array, own: Array, noise: float) -> Degrees:
 
 def _count_pieces(A: Array) -> int:
     """Groups of several rows that no entry of A beyond rounding connects: each has an eigenvalue of 1."""
-    labels = connected_components(sp.csr_array(np.abs(A) > np.finfo(float).eps), directed=False)[1]
+    labels = connected_components(np.abs(A) > np.finfo(float).eps, directed=False)[1]
     return int((np.bincount(labels) > 1).sum())
 
 

@@ -8,7 +8,7 @@ y is explained, and in the predictive variance k(x, x) is taken exactly, or the 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -20,12 +20,13 @@ from krein.approximation import Approximation
 from krein.arrays import Array, seed_from
 from krein.eigensystem import Eigensystem, eigensystem
 from krein.error_estimate import EXACT_ROWS
-from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
+from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.cache import forget
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
-from krein.estimators.gp_evidence import Group, exact_evidence, known_noise, learn, noise_of, rescaled, spectral
-from krein.estimators.gp_posterior import Posterior, evidence_of, posterior, residual, scaled
+from krein.estimators.gp_checks import check_correction, check_unused, normalised
+from krein.estimators.gp_evidence import Group, exact_evidence, judged, known_noise, learn, noise_of, rescaled
+from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, residual, scaled
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
 from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, signal, translate, with_noise
@@ -64,8 +65,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
         Of restarts, of the rows parameters are learned on, and of the approximation.
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, correction, max_error, max_memory, dtype, \
 approximation, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`. An indefinite kernel is clipped or flipped, whichever has more
-        evidence. An approximation that is handed in keeps its kernel: amplitude and noise alone are learned.
+        See `krein.estimators.machine.KernelMachine`. An indefinite kernel is clipped, or flipped if that has more
+        evidence and predicts rows held out clearly better; there is no "shift". An approximation that is handed in
+        keeps its kernel: amplitude and noise alone are learned. The first four are for kernels given by name.
 
     Attributes
     ----------
@@ -88,6 +90,8 @@ approximation, n_jobs, verbose
     normalize_y: bool = False
     copy_X_train: bool = True
     n_targets: int | None = None
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -117,10 +121,14 @@ approximation, n_jobs, verbose
 
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
-        one_of("correction", self.correction, self._corrections)
+        check_correction(self.correction, self._corrections)
+        if self._speaks_sklearn:
+            check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
-        y = self._normalised(np.array(y, dtype=np.float64))
+        y, self._y_train_mean, self._y_train_std = normalised(
+            np.array(y, dtype=np.float64), self.n_targets, self.normalize_y
+        )
         objects, kernel = self._objects_and_kernel(X, y)
         few = count_objects(objects) <= EXACT_ROWS and getattr(objects, "dtype", None) == np.float32
         objects = objects.astype(np.float64) if few else objects  # what is exact has no use for seven digits
@@ -130,32 +138,29 @@ approximation, n_jobs, verbose
         whole = Group(self.X_train_, columns, known_noise(self.alpha, len(y)))
         self.n_iter_, self.converged_ = 0, True
         if self.optimizer is not None and kernel.n_dims > 0:
-            seed = seed_from(self.random_state)
-            found = learn(
-                kernel, whole, how=self.correction, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
-                seed=seed, rng=np.random.RandomState(seed % 2**32),
-            )  # fmt: skip
-            kernel = self._better([kernel.clone_with_theta(t) for t in found.candidates], whole)
-            self.n_iter_, self.converged_ = found.iterations, found.converged
+            kernel = self._learned(kernel, whole)
         self._condition(kernel, whole)
         if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
             self.kernel_._check_bounds_params()
         return self
 
-    def _normalised(self, y: Array) -> Array:
-        seen = y.shape[1] if y.ndim > 1 else 1
-        if self.n_targets is not None and seen != self.n_targets:
-            raise InputError(
-                "The number of targets seen in `y` is different from the parameter `n_targets`. Got "
-                f"{seen} != {self.n_targets}."
-            )
-        shape = (y.shape[1],) if y.ndim == 2 else 1
-        self._y_train_mean, self._y_train_std = np.zeros(shape), np.ones(shape)
-        if self.normalize_y:
-            self._y_train_mean, spread = np.mean(y, axis=0), np.std(y, axis=0)
-            tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(self._y_train_mean), 1e-300)
-            self._y_train_std = np.where(spread <= tiny, 1.0, spread)
-        return np.asarray((y - self._y_train_mean) / self._y_train_std)
+    def _learned(self, start: Any, whole: Group) -> Any:
+        """The kernel with the parameters of most evidence; those for a flip only where that is what it will be."""
+        seed = seed_from(self.random_state)
+        for how in (self.correction, "clip"):
+            found = learn(
+                start, whole, how=how, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
+                seed=seed, rng=np.random.RandomState(seed % 2**32),
+            )  # fmt: skip
+            kernel = self._better([start.clone_with_theta(t) for t in found.candidates], whole)
+            self.n_iter_, self.converged_ = self.n_iter_ + found.iterations, found.converged
+            if how != "auto" or found.how != "flip":
+                break
+            clean = signal(kernel)
+            a = self._approximated(clean, whole, self._units(clean, whole.objects))
+            if self._judged(a, kernel, whole) == "flip":
+                break
+        return kernel
 
     def _objects_and_kernel(self, X: Any, y: Array) -> tuple[Any, Any]:
         """Return the objects and the kernel object that is to be learned."""
@@ -224,6 +229,10 @@ approximation, n_jobs, verbose
                 f, system, kernel = rescaled(f, system, kernel, whole)
             self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
             self._rest = 0.0 if a.factorization.shift else f.shift
+            self._added: float | None = None  # to k(x, x), on average, by the correction of an indefinite kernel
+            if not declared_psd(kernel) or (is_exact(found) and self.correction_ != "none"):
+                held = f.diagonal(system.diagonal_core(np.maximum(system.values, 0.0)))
+                self._added = float(np.max(np.maximum(held - signal(kernel).diag(whole.objects), 0.0)))
             value, dual = self._posterior.evidence, self._posterior.dual
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(value)
@@ -247,15 +256,8 @@ approximation, n_jobs, verbose
         return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
 
     def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
-        """Clip or flip, by the evidence; rounding alone is left as it is."""
-        if a.kernel.traits.psd and is_exact(a):
-            return "none"
-
-        def evidence(how: str) -> float:
-            f, system = self._completed(a.corrected(how), signal(kernel), whole.objects)
-            return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
-
-        return max(("flip", "clip"), key=evidence)
+        clean = signal(kernel)
+        return judged(a, noise_of(kernel, whole), whole.y, lambda a: self._completed(a, clean, whole.objects))
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
@@ -278,7 +280,7 @@ approximation, n_jobs, verbose
             self.X_train_, self.y_train_.reshape(len(self.y_train_), -1), known_noise(self.alpha, len(self.y_train_))
         )
         if is_exact(self._uncorrected) and self.approximation is None:
-            how = None if self.correction_ == "none" else spectral(kernel, self.correction_)
+            how = None if self.correction_ == "none" else self.correction_
             value, slopes = exact_evidence(kernel, whole, how, eval_gradient)
             return (np.float64(value), slopes) if eval_gradient else np.float64(value)
         value = self.log_marginal_likelihood_value_ if same else self._evidence_at(kernel, whole)
@@ -349,9 +351,10 @@ approximation, n_jobs, verbose
         mean = u @ self._posterior.inner
         if not variance:
             return mean, np.empty(0)
-        before, after = self._posterior.explained(u)
         clean = signal(self.kernel_).diag(X)
-        return mean, residual(clean - before, self._rest) + after + (self._self(X) - clean)
+        u, limits = self._fitting(u, clean)
+        before, after = self._posterior.explained(u)
+        return mean, residual(limits - before, self._rest) + after + (self._self(X) - clean)
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
         """The mean and the covariance at X, (m, m), of the normalised targets."""
@@ -359,11 +362,19 @@ approximation, n_jobs, verbose
         if self._posterior is None:
             V = solve_triangular(self.L_, self._cross(X).T, lower=True, check_finite=False)
             self._self(rows(X, slice(0, 1)))
-            return mean, self.kernel_(X) - V.T @ V
-        before, after = self._posterior.covariance(self._extended(X))
-        cov = self.kernel_(X) - before + after
-        cov[np.diag_indices_from(cov)] = self._marginal(X, variance=True)[1]
-        return mean, cov
+            cov = self.kernel_(X) - V.T @ V
+            return mean, cov if declared_psd(self.kernel_) else joint(cov, 0.0 * cov, np.maximum(np.diag(cov), 0.0))
+        variances, clean = self._marginal(X, variance=True)[1], signal(self.kernel_)
+        before, after = self._posterior.covariance(self._fitting(self._extended(X), clean.diag(X))[0])
+        return mean, joint(clean(X) - before if self._added is None else None, after, variances)
+
+    def _fitting(self, u: Any, clean: Array) -> tuple[Any, Array]:
+        """u(X) and k(x, x): for an indefinite kernel, what of u(x) fits into |k(x, x)| and what a correction adds."""
+        if self._added is None or self._posterior is None:
+            return u, clean
+        limits = np.abs(clean) + self._added
+        u, changed = self._posterior.fitting(u, limits)
+        return u, np.where(changed > 0.0, limits, clean)
 
     def _extended(self, X: Any) -> Any:
         a, objects = seen_by(self.approximation_, _divided(X, self._scale))

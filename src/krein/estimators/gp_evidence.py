@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +18,19 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from krein.approximation import Approximation
 from krein.arrays import Array, stream
 from krein.eigensystem import Eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
-from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, scaled
+from krein.estimators.corrections import judge_for
+from krein.estimators.expansion import is_exact
+from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, posterior, scaled
 from krein.estimators.sklearn_kernels import declared_psd, noise_place, scale_places, signal
 from krein.factorization import Factorization
 from krein.kernels import count_objects, take
 
-__all__ = ["Group", "Learned", "exact_evidence", "known_noise", "learn", "noise_of", "rescaled", "spectral"]
+__all__ = ["Group", "Learned", "exact_evidence", "judged", "known_noise", "learn", "noise_of", "rescaled"]
 
 ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
 RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
@@ -101,6 +105,30 @@ def rescaled(
     return f, system, kernel.clone_with_theta(np.clip(theta, ends[:, 0], ends[:, 1]))
 
 
+def judged(
+    a: Approximation, noise: Any, y: Array, completed: Callable[[Approximation], tuple[Factorization, Eigensystem]]
+) -> str:
+    """Clip, unless flip has more evidence and rows held out are clearly better predicted; rounding is left as it is.
+
+    The evidence alone cannot tell: a small eigenvalue flipped costs the data nothing, and misleads new objects.
+    """
+    ends = a.factorization.ends()
+    if a.kernel.traits.psd and is_exact(a) and -ends.smallest <= ROUNDING * ends.largest:
+        return "none"
+
+    def evidence(how: str) -> float:
+        f, system = completed(a.corrected(how))
+        return posterior(f, noise, y, system).evidence
+
+    if evidence("clip") >= evidence("flip"):
+        return "clip"
+    f, system = completed(a)
+    ratio = float(np.abs(system.values).max()) / max(abs(ends.smallest), abs(ends.largest))  # to the kernel's units
+    strength = (float(np.mean(noise)) + f.shift) / ratio
+    judge = judge_for(y, "regression", learner="ridge", strength=strength, names=("clip", "flip"), seed=a.seed)
+    return judge(a)
+
+
 def groups_of(whole: Group, seed: int) -> list[Group]:
     """All rows if they are few, else some at random."""
     n = count_objects(whole.objects)
@@ -167,7 +195,7 @@ def spectral(kernel: Any, how: str, group: Group) -> str | None:
 
     What a kernel says of itself may hold on the sphere alone, or not at all: its matrix is looked at.
     """
-    if how == "none" or (how != "square" and declared_psd(kernel) and is_psd(kernel(group.objects), ROUNDING)):
+    if how == "none" or (how != "square" and declared_psd(kernel) and is_psd(signal(kernel)(group.objects), ROUNDING)):
         return None
     return how
 

@@ -58,7 +58,7 @@ class Posterior:
         An object whose similarities are psd with those of the data never is. Of an indefinite kernel k(x, X) v / lambda
         may be of any size where lambda is small, and then says nothing: what does not fit is left unexplained.
         """
-        changed, out = np.zeros(u.shape[0], dtype=bool), u
+        changed, found = np.zeros(u.shape[0]), sp.csr_matrix(u.shape)
         for part, _ in self.parts:
             rows, own = _rows_in(u, part)
             turned = own @ part.vectors
@@ -68,10 +68,10 @@ class Posterior:
             if not len(over):
                 continue
             kept = turned[over] * (total[over] <= limits[rows[over], None])
-            out = out.tolil() if out is u else out
-            changed[rows[over]] = True
-            out[np.ix_(rows[over], part.places)] = kept @ part.vectors.T
-        return out.tocsr(), changed
+            at = np.repeat(rows[over], len(part.places)), np.tile(part.places, len(over))
+            found = found + sp.csr_matrix(((kept @ part.vectors.T).ravel(), at), shape=u.shape)
+            changed[rows[over]] = 1.0
+        return (u if not changed.any() else sp.diags(1.0 - changed) @ u + found).tocsr(), changed
 
     def covariance(self, u: sp.csr_matrix) -> tuple[Array, Array]:
         """Return the two of `explained` as (n_new, n_new) matrices."""

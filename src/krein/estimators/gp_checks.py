@@ -1,0 +1,59 @@
+"""What a Gaussian process is asked for and given: refused where it makes no sense, targets brought to one scale."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.errors import InputError, one_of
+
+__all__ = ["check_correction", "check_unused", "normalised"]
+
+OF_NAMES = ("gamma", "degree", "coef0", "kernel_params")
+
+
+def check_correction(how: str, known: tuple[str, ...]) -> None:
+    """Refuse a correction the process does not have, and say why there is no shift."""
+    if how == "shift":
+        raise InputError(
+            "correction='shift' is none for a Gaussian process: what it adds to the diagonal is noise, which is there "
+            "already, and new objects get nothing of it, so their variances would stay negative. Use 'clip' or 'flip'."
+        )
+    one_of("correction", how, known)
+
+
+def check_unused(machine: Any) -> None:
+    """Refuse parameters of named kernels beside a kernel object of scikit-learn, which has its own."""
+    defaults = {field.name: field.default for field in fields(machine)}
+    given = [name for name in OF_NAMES if not _same(getattr(machine, name), defaults[name])]
+    if given:
+        told = "kernel=None, 1.0 * RBF(1.0)," if machine.kernel is None else f"The kernel {machine.kernel!r}"
+        raise InputError(
+            f"{told} has parameters of its own and takes no {', '.join(given)}. Give them to the kernel object, or name "
+            'a kernel: kernel="rbf" has a gamma.'
+        )
+
+
+def _same(value: Any, default: Any) -> bool:
+    return (
+        value is default or (np.ndim(value) == 0 and bool(value == default)) or (isinstance(value, dict) and not value)
+    )
+
+
+def normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array, Array, Array]:
+    """Return (y, its mean, its spread): y of mean 0 and variance 1 in each column if ``normalize``, else as it is."""
+    seen = y.shape[1] if y.ndim > 1 else 1
+    if n_targets is not None and seen != n_targets:
+        raise InputError(
+            f"The number of targets seen in `y` is different from the parameter `n_targets`. Got {seen} != {n_targets}."
+        )
+    shape = (y.shape[1],) if y.ndim == 2 else 1
+    mean, spread = np.zeros(shape), np.ones(shape)
+    if normalize:
+        mean, spread = np.mean(y, axis=0), np.std(y, axis=0)
+        tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)
+        spread = np.where(spread <= tiny, 1.0, spread)
+    return np.asarray((y - mean) / spread), mean, spread
