@@ -42,7 +42,7 @@ class Question:
     def size(self) -> float:
         """What an objective is judged against."""
         reach = np.maximum(np.abs(self.low), np.abs(self.high))
-        even = self.high * self.total / max(1e-300, float(self.high.sum()))
+        even = self.high * self.total / float(self.high.sum()) if self.total else 0.0 * self.high  # a total over C > 0
         return float(
             1e-6 * ((np.abs(self.linear) + self.epsilon) @ reach + 0.5 * np.abs(np.diag(self.matrix())) @ even**2)
         )

@@ -54,7 +54,7 @@ def judge_for(
     epsilon : float
         Of support vector regression.
     names : tuple of str
-        The corrections to choose from, the one to be taken in doubt first; by default all the learner has, "flip" first.
+        The corrections to choose from, the one for cases of doubt first; by default all the learner has, "flip" first.
     seed : int
         Which rows are looked at, and in which folds.
     """

@@ -26,7 +26,7 @@ from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
 from krein.estimators.gp_checks import check_correction, check_unused, normalised
 from krein.estimators.gp_evidence import Group, exact_evidence, judged, known_noise, learn, noise_of, rescaled
-from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, residual, scaled
+from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, prior, residual, scaled, squeezed
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
 from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, signal, translate, with_noise
@@ -122,8 +122,7 @@ approximation, n_jobs, verbose
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
         check_correction(self.correction, self._corrections)
-        if self._speaks_sklearn:
-            check_unused(self)
+        check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y, self._y_train_mean, self._y_train_std = normalised(
@@ -229,10 +228,10 @@ approximation, n_jobs, verbose
                 f, system, kernel = rescaled(f, system, kernel, whole)
             self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
             self._rest = 0.0 if a.factorization.shift else f.shift
-            self._added: float | None = None  # to k(x, x), on average, by the correction of an indefinite kernel
+            self._added: float | None = None  # to k(x, x), at most, by the correction of an indefinite kernel
             if not declared_psd(kernel) or (is_exact(found) and self.correction_ != "none"):
-                held = f.diagonal(system.diagonal_core(np.maximum(system.values, 0.0)))
-                self._added = float(np.max(np.maximum(held - signal(kernel).diag(whole.objects), 0.0)))
+                held = f.diagonal(system.diagonal_core(system.values))
+                self._added = max(0.0, float(np.max(held - signal(kernel).diag(whole.objects))))
             value, dual = self._posterior.evidence, self._posterior.dual
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(value)
@@ -244,7 +243,10 @@ approximation, n_jobs, verbose
 
     def _approximated(self, clean: Any, whole: Group, scale: Array | None) -> Approximation:
         """The approximation of the signal, over columns in units of its length scales; its blocks chosen for y."""
-        return self._factor(_divided(whole.objects, scale), translate(clean, scale), self._chooser(whole.y))
+        kernel = translate(clean, scale)
+        if self.approximation is not None:  # which has no amplitude, or another
+            kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else self.approximation.kernel
+        return self._factor(_divided(whole.objects, scale), kernel, self._chooser(whole.y))
 
     def _completed(self, a: Approximation, clean: Any, objects: Any) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
@@ -319,10 +321,10 @@ approximation, n_jobs, verbose
             if return_std and (spread < 0.0).any():
                 warn("Predicted variances smaller than 0. Setting those variances to 0.")
                 spread = np.maximum(spread, 0.0)
-        mean = _squeezed(self._y_train_std * mean + self._y_train_mean)
+        mean = squeezed(self._y_train_std * mean + self._y_train_mean)
         if not (return_std or return_cov):
             return mean
-        spread = _squeezed(np.multiply.outer(spread, np.atleast_1d(np.square(self._y_train_std))))
+        spread = squeezed(np.multiply.outer(spread, np.atleast_1d(np.square(self._y_train_std))))
         return mean, np.sqrt(spread) if return_std else spread
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
@@ -352,9 +354,9 @@ approximation, n_jobs, verbose
         if not variance:
             return mean, np.empty(0)
         clean = signal(self.kernel_).diag(X)
-        u, limits = self._fitting(u, clean)
+        u, own = (u, clean) if self._added is None else self._posterior.fitting(u, clean, self._added)
         before, after = self._posterior.explained(u)
-        return mean, residual(limits - before, self._rest) + after + (self._self(X) - clean)
+        return mean, residual(own - before, self._rest) + after + (self._self(X) - clean)
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
         """The mean and the covariance at X, (m, m), of the normalised targets."""
@@ -365,16 +367,12 @@ approximation, n_jobs, verbose
             cov = self.kernel_(X) - V.T @ V
             return mean, cov if declared_psd(self.kernel_) else joint(cov, 0.0 * cov, np.maximum(np.diag(cov), 0.0))
         variances, clean = self._marginal(X, variance=True)[1], signal(self.kernel_)
-        before, after = self._posterior.covariance(self._fitting(self._extended(X), clean.diag(X))[0])
-        return mean, joint(clean(X) - before if self._added is None else None, after, variances)
-
-    def _fitting(self, u: Any, clean: Array) -> tuple[Any, Array]:
-        """u(X) and k(x, x): for an indefinite kernel, what of u(x) fits into |k(x, x)| and what a correction adds."""
-        if self._added is None or self._posterior is None:
-            return u, clean
-        limits = np.abs(clean) + self._added
-        u, changed = self._posterior.fitting(u, limits)
-        return u, np.where(changed > 0.0, limits, clean)
+        u = self._extended(X)
+        if self._added is not None:  # of a kernel that is not psd: the rest belongs to each row alone
+            u, _ = self._posterior.fitting(u, clean.diag(X), self._added)
+            return mean, joint(None, self._posterior.covariance(u)[1], variances)
+        before, after = self._posterior.covariance(u)
+        return mean, joint(clean(X) - before, after, variances)
 
     def _extended(self, X: Any) -> Any:
         a, objects = seen_by(self.approximation_, _divided(X, self._scale))
@@ -392,20 +390,11 @@ approximation, n_jobs, verbose
         return np.array(self.kernel_.diag(X), dtype=np.float64)
 
     def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
-        targets = self.n_targets or 1
-        kernel = self.kernel if isinstance(self.kernel, sk.Kernel) else sk.ConstantKernel() * sk.RBF()
-        if not self._speaks_sklearn:
-            kernel = AsSklearn(self._bound(X))
-        mean = _squeezed(np.zeros((count_objects(X), targets)))
-        if not (return_std or return_cov):
-            return mean
-        spread = kernel(X) if return_cov else np.sqrt(kernel.diag(X))
-        return mean, spread if targets == 1 else np.repeat(spread[..., None], targets, axis=-1)
+        check_unused(self)
+        kernel = sk.ConstantKernel() * sk.RBF() if self.kernel is None else self.kernel
+        kernel = kernel if self._speaks_sklearn else AsSklearn(self._bound(X))
+        return prior(kernel, X, self.n_targets or 1, return_std, return_cov)
 
 
 def _divided(objects: Any, scale: Array | None) -> Any:
     return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
-
-
-def _squeezed(values: Array) -> Array:
-    return values[..., 0] if values.ndim > 1 and values.shape[-1] == 1 else values

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from sklearn.gaussian_process.kernels import Kernel
 
 from krein.arrays import Array
 from krein.errors import InputError, one_of
@@ -27,13 +28,15 @@ def check_correction(how: str, known: tuple[str, ...]) -> None:
 
 def check_unused(machine: Any) -> None:
     """Refuse parameters of named kernels beside a kernel object of scikit-learn, which has its own."""
+    if not (machine.kernel is None or isinstance(machine.kernel, Kernel)):
+        return
     defaults = {field.name: field.default for field in fields(machine)}
     given = [name for name in OF_NAMES if not _same(getattr(machine, name), defaults[name])]
     if given:
         told = "kernel=None, 1.0 * RBF(1.0)," if machine.kernel is None else f"The kernel {machine.kernel!r}"
         raise InputError(
-            f"{told} has parameters of its own and takes no {', '.join(given)}. Give them to the kernel object, or name "
-            'a kernel: kernel="rbf" has a gamma.'
+            f"{told} has parameters of its own and takes no {', '.join(given)}. Give them to the kernel object, or "
+            'name a kernel: kernel="rbf" has a gamma.'
         )
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,8 +25,20 @@ from scipy.optimize import minimize
 from krein.arrays import Array, Indices
 from krein.eigensystem import Component, Eigensystem, eigensystem
 from krein.factorization import EPS, Factorization
+from krein.kernels import count_objects
 
-__all__ = ["Posterior", "Scales", "evidence_of", "is_psd", "joint", "posterior", "residual", "scaled"]
+__all__ = [
+    "Posterior",
+    "Scales",
+    "evidence_of",
+    "is_psd",
+    "joint",
+    "posterior",
+    "prior",
+    "residual",
+    "scaled",
+    "squeezed",
+]
 
 SLACK = 1e-6  # relative: what rounding may add to a variance
 LOG_2PI = math.log(2.0 * math.pi)
@@ -52,16 +64,17 @@ class Posterior:
             after[rows] = squares @ left if left.ndim == 1 else np.square(own @ left.T).sum(1)
         return before, after
 
-    def fitting(self, u: sp.csr_matrix, limits: Array) -> tuple[sp.csr_matrix, Array]:
-        """Return (u, whether a row was changed): where u M uᵀ is above its limit, without the least eigenvalues.
+    def fitting(self, u: sp.csr_matrix, own: Array, added: float) -> tuple[sp.csr_matrix, Array]:
+        """Return (u, k(x, x)): where u M uᵀ is above |k(x, x)| + ``added``, u without the least eigenvalues, and that.
 
         An object whose similarities are psd with those of the data never is. Of an indefinite kernel k(x, X) v / lambda
         may be of any size where lambda is small, and then says nothing: what does not fit is left unexplained.
         """
+        limits = np.abs(own) + added
         changed, found = np.zeros(u.shape[0]), sp.csr_matrix(u.shape)
         for part, _ in self.parts:
-            rows, own = _rows_in(u, part)
-            turned = own @ part.vectors
+            rows, inside = _rows_in(u, part)
+            turned = inside @ part.vectors
             held = np.square(turned) * np.maximum(part.values, 0.0)
             total = np.cumsum(held[:, ::-1], axis=1)[:, ::-1]  # the largest first: eigenvalues ascend
             over = np.flatnonzero(total[:, 0] > (1.0 + SLACK) * limits[rows])
@@ -71,7 +84,9 @@ class Posterior:
             at = np.repeat(rows[over], len(part.places)), np.tile(part.places, len(over))
             found = found + sp.csr_matrix(((kept @ part.vectors.T).ravel(), at), shape=u.shape)
             changed[rows[over]] = 1.0
-        return (u if not changed.any() else sp.diags(1.0 - changed) @ u + found).tocsr(), changed
+        return (u if not changed.any() else sp.diags(1.0 - changed) @ u + found).tocsr(), np.where(
+            changed > 0.0, limits, own
+        )
 
     def covariance(self, u: sp.csr_matrix) -> tuple[Array, Array]:
         """Return the two of `explained` as (n_new, n_new) matrices."""
@@ -144,6 +159,20 @@ def residual(left: Array, rest: float) -> Array:
     """
     left = np.maximum(left, 0.0)
     return np.asarray(np.maximum(left, 0.5 * (left + rest)))
+
+
+def prior(kernel: Any, X: Any, targets: int, std: bool, cov: bool) -> Any:
+    """The mean of ``targets`` functions nothing is known of, and the standard deviation or covariance if asked for."""
+    mean = squeezed(np.zeros((count_objects(X), targets)))
+    if not (std or cov):
+        return mean
+    spread = kernel(X) if cov else np.sqrt(kernel.diag(X))
+    return mean, spread if targets == 1 else np.repeat(spread[..., None], targets, axis=-1)
+
+
+def squeezed(values: Array) -> Array:
+    """Without the axis of the targets where there is one of them."""
+    return values[..., 0] if values.ndim > 1 and values.shape[-1] == 1 else values
 
 
 def joint(rest: Array | None, after: Array, variances: Array) -> Array:

@@ -67,6 +67,8 @@ def kernel_for(
     weights: Array | None = None,
 ) -> Kernel:
     """Return the kernel that ``kernel`` names, every parameter bound to X; ``weights`` count rows of X repeatedly."""
+    if params is not None and not isinstance(params, dict):
+        raise InputError(f"kernel_params must be a dict of parameters, or None; got {params!r}.")
     if isinstance(kernel, str):
         if kernel not in NAMES:
             known = ", ".join(map(repr, [*NAMES, "precomputed"]))
@@ -101,7 +103,9 @@ def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
             return scale_gamma(X, RBF())
         variance = _variance(X, weights)
         return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
-    raise InputError(f'gamma must be "scale", "auto", None or a number above 0; got {gamma!r}.')
+    raise InputError(
+        f'gamma must be "scale", "auto", None or a number above 0 ("tune" where there is a score); got {gamma!r}.'
+    )
 
 
 def _variance(X: Any, weights: Array) -> float:

@@ -43,6 +43,7 @@ RANK, HIGHEST = 64, 256  # of blocks on their own: the first one tried (or half 
 COUPLED = ((1, 512), (8, 128), (32, 64))  # few blocks and their ranks
 LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube
 STEEP = 4  # rows per direction below which a coupled candidate costs more to try than it may gain
+AS_GOOD = 0.02  # of what R² lacks: no difference
 FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
@@ -169,7 +170,7 @@ class Chooser:
         if self.tune:
             best = trials.tuned(best)
         if open_blocks:
-            best = trials.climbed(best)
+            best = trials.cheapest(trials.climbed(best))
         made = Choice(
             n_blocks, rank, "auto", dtype, max_memory, best.kernel, tuple(trials.tried), len(trials.rows),
             "the best gamma", time.perf_counter() - begun,
@@ -281,6 +282,14 @@ class _Trials:
             if best is before:
                 break
         return best
+
+    def cheapest(self, best: Trial) -> Trial:
+        """The least memory among candidates that are as good as can be told: within one standard error, or so."""
+        share = min(max(best.score, 0.0), 1.0)
+        told = share * (1.0 - share) / max(1, len(self.rows))
+        slack = math.sqrt(told) if self.want.task == "classification" else AS_GOOD * (1.0 - share)
+        near = [t for t in self.tried if t.score >= best.score - slack and t.kernel == best.kernel]
+        return min(near, key=lambda t: (t.nbytes, -t.score))
 
     @property
     def best(self) -> Trial:
