@@ -56,14 +56,15 @@ def cases(quick: bool) -> list[tuple[str, str, dict[str, Any]]]:
         for c, k in ((200, 32), (500, 32), (500, 64)):
             found.append((data, f"krein SVC {c} x {k}, apart", {"n_blocks": c, "rank": k, "drop": 1.0}))
         found.append((data, "krein SVC", {}))
-        found.append((data, "krein SVC refined", {"n_blocks": 10, "rank": 32, "refine": "exact"}))
+        if data != "covtype 50000":  # where 38 % are support vectors it takes longer than LIBSVM does
+            found.append((data, "krein SVC refined", {"n_blocks": 10, "rank": 32, "refine": "exact"}))
     found += [
         ("million 1000000", "krein SVC", {}),
         ("million 1000000", "krein ridge, one alpha", {"alpha": 0.1}),
         ("million 1000000", "krein ridge, 20 alphas", {"alpha": "loo"}),
     ]
     found += [("covtype binary", m, {}) for m in ("krein KernelRidgeClassifier", "krein SVC", "Nystroem 2048")]
-    found += [("covtype 7 classes", m, {}) for m in ("krein KernelRidgeClassifier", "Nystroem 2048", "krein SVC")]
+    found += [("covtype 7 classes", m, {}) for m in ("krein KernelRidgeClassifier", "Nystroem 2048")]
     return found
 
 
