@@ -85,7 +85,10 @@ def orthonormalise(Q: Array) -> tuple[Array, Array]:
 
 
 def gram(stored: Any, weights: Array | None = None) -> Array:
-    """BᵀDB in float64, D = diag(weights) or the identity."""
+    """BᵀDB in float64, D = diag(weights) or the identity; rows of weight zero cost nothing where they are most."""
+    if weights is not None and 2 * np.count_nonzero(weights) < len(weights):
+        used = np.flatnonzero(weights)
+        stored, weights = stored[used], weights[used]
     if stored.size <= TILE:
         part = stored.astype(np.float64, copy=False)
         return np.asarray(part.T @ (part if weights is None else part * weights[:, None]))

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators import ridge
-from krein.estimators.leave_one_out import Factored
 from krein.estimators.ridge import KernelRidge
+from krein.solvers.leave_one_out import Factored
 
 X, y = make_regression(n_samples=100, n_features=10, random_state=0)
 Y = np.column_stack([y, np.abs(y)])

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 import krein
 from krein.errors import InputError
-from krein.estimators.dense_dual import NotConverged
 from krein.estimators.svm import SVC
+from krein.solvers.dense_dual import NotConverged
 
 
 def classes(n: int, n_classes: int, seed: int = 0) -> tuple[Any, Any]:

@@ -10,10 +10,10 @@ from sklearn import svm
 from sklearn.datasets import make_classification
 
 import krein
-from krein.estimators import refine, smo
-from krein.estimators.dense_dual import NotConverged
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
+from krein.solvers import refine, smo
+from krein.solvers.dense_dual import NotConverged
 
 COARSE: dict[str, Any] = {"n_blocks": 3, "rank": 12, "random_state": 0}
 
@@ -66,7 +66,7 @@ def test_rows_join_until_none_violates(monkeypatch: pytest.MonkeyPatch) -> None:
     rest = np.setdiff1d(np.arange(len(X)), machine.support_)
     assert margins[rest].min() >= 1.0 - 1e-3 - 1e-9
     monkeypatch.setattr(refine, "ROUNDS", 1)
-    with pytest.warns(NotConverged, match=r"left after 1 rounds with \d+ of 2300 rows"):
+    with pytest.warns(NotConverged, match=r"ended with \d+ of 2300 rows outside the pool"):
         machine = SVC(refine="exact", **poor).fit(X, y)
     assert not machine.converged_
 

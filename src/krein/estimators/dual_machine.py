@@ -21,16 +21,16 @@ from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.dense_dual import NotConverged, Task, made_exact, solve_dense
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.machine import KernelMachine, check_weights
-from krein.estimators.refine import SCREENED, refine_exactly
 from krein.estimators.selection import codes
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Linear, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
+from krein.solvers.dense_dual import NotConverged, Task, made_exact, solve_dense
+from krein.solvers.refine import SCREENED, refine_exactly
 
 __all__ = ["DualMachine", "NotConverged"]
 
@@ -129,7 +129,7 @@ class DualMachine(KernelMachine):
             coefficients[task.rows, p] = dual.coefficients
         intercepts = np.array([dual.intercept for dual in duals])
         self._report(duals)
-        self._expansion = self._expanded(a, f, coefficients, krein)
+        self._expansion = self._expanded(a, coefficients, krein)
         return coefficients, intercepts
 
     def _keep(self, support: Indices, coefficients: Array, intercepts: Array) -> None:
@@ -181,7 +181,7 @@ class DualMachine(KernelMachine):
             return dual
         return refine_exactly(a, task, dual, tol=self.tol, options=options, verbose=self.verbose)
 
-    def _expanded(self, a: Approximation, f: Factorization, coefficients: Array, krein: bool) -> Expansion:
+    def _expanded(self, a: Approximation, coefficients: Array, krein: bool) -> Expansion:
         """The decision functions without their intercepts.
 
         The Krein-space SVM is trained on |K| = U |M| Uᵀ; its b~ becomes b = U sign(M) Uᵀ b~, so that K b = |K| b~, and

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -21,8 +20,8 @@ from krein.arrays import Array, seed_from
 from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.expansion import Expansion, expand, is_exact
-from krein.estimators.leading import Search, leading
-from krein.estimators.machine import KernelMachine
+from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.kernels import Precomputed, is_vectors
 from krein.kernels.objects import is_sparse
@@ -80,8 +79,7 @@ class Centred:
 
     def dense(self) -> Array:
         """The same as a matrix: M and a change of rank two, symmetric to the last bit."""
-        core = self.factorization.core
-        core = core.to_dense() if isinstance(core, BlockSparse) else core
+        core = as_matrix(self.factorization.core)
         by = self.outside - 1.0
         image = core @ self.direction
         cross = np.outer(self.direction, by * image + (by**2 / 2.0) * (self.direction @ image) * self.direction)
@@ -100,7 +98,7 @@ class Centred:
 
 
 @dataclass(eq=False, repr=False)
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+class KernelPCA(KernelTransformer):
     """Kernel principal component analysis, with scikit-learn's parameters, on data of any size.
 
     Up to 2000 rows it is scikit-learn's, to rounding and sign. Beyond, an eigenproblem of the factorization's rank
@@ -161,12 +159,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     copy_X: bool = True
 
     _deferred: ClassVar[tuple[str, ...]] = ("clip",)  # after centring, where it is exact and costs nothing
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
         """Find the leading principal directions of X in the kernel's feature space."""
@@ -309,9 +301,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         self.X_transformed_fit_ = Z
         self.dual_coef_ = b.factorization.solve(np.asarray(a.objects, dtype=np.float64), self.alpha)
         self._preimage = expand(b, self.dual_coef_, direct)
-
-    def _precision(self, X: Any) -> Any:
-        return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
 
 
 def _signs(centred: Centred, inside: Array) -> Array:

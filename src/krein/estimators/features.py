@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from tqdm import tqdm
 
 from krein.arrays import Array, grouped, seed_from
@@ -19,8 +18,8 @@ from krein.blocksparse import DENSE_LIMIT, EPS, SMALL, BlockSparse
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.expansion import seen_by
-from krein.estimators.leading import Search, leading
-from krein.estimators.machine import KernelMachine
+from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.kernels import count_objects
 from krein.kernels.objects import is_sparse, rows
@@ -31,7 +30,7 @@ NUMBERS = 2**24  # of the output, computed at a time
 
 
 @dataclass(eq=False, repr=False)
-class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+class MEKA(KernelTransformer):
     """Explicit features of any kernel: `transform(A) @ transform(B).T` is the corrected, approximated k(A, B).
 
     A linear model on them is the kernel machine: ``make_pipeline(MEKA(), LinearSVC())``. The features are dense,
@@ -66,12 +65,6 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
     n_components: int | None = None
     _: KW_ONLY
     sparse_output: bool | str = False
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> MEKA:
         """Approximate the kernel matrix of X and take the root of its core."""
@@ -155,8 +148,7 @@ class MEKA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  #
         return bool(2 * stored <= f.shape[0] * self.n_features_out_ * np.dtype(kind).itemsize)
 
     def _precision(self, X: Any) -> Any:
-        single = getattr(X, "dtype", None) == np.float32 or str(self.dtype) not in ("auto", "float64")
-        return np.float32 if single else np.float64
+        return super()._precision(X) if str(self.dtype) in ("auto", "float64") else np.float32
 
 
 def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, Array]:
@@ -173,7 +165,7 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
                 f"All features need all eigenvectors of a core of {f.rank} rows, over the limit of {DENSE_LIMIT}. Pass "
                 "n_components for the leading ones, or build with fewer blocks."
             )
-        pairs = leading(f.core.__matmul__, lambda: _dense(f.core), f.rank, wanted, Search(seed=seed))
+        pairs = leading(f.core.__matmul__, lambda: as_matrix(f.core), f.rank, wanted, Search(seed=seed))
         keep = _positive(pairs.values, f, wanted)
         return pairs.vectors[:, keep] * np.sqrt(pairs.values[keep]), pairs.values[keep]
     system = eigensystem(f.core, f.ranks)
@@ -193,10 +185,6 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
     entries = np.concatenate([part.vectors.ravel() for part in system.components])
     vectors: Any = sp.csc_matrix((entries, (places, columns)), shape=(f.rank, f.rank))
     return (vectors[:, keep] @ sp.diags(scale)).tocsr(), values
-
-
-def _dense(core: Array | BlockSparse) -> Array:
-    return core.to_dense() if isinstance(core, BlockSparse) else core
 
 
 def _positive(values: Array, f: Factorization, wanted: int | None) -> Any:

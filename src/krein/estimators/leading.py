@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse.linalg as spla
 
 from krein.arrays import Array, stream
-from krein.blocksparse import DENSE_LIMIT, SMALL
+from krein.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
 from krein.errors import InputError, one_of, whole_number
 
-__all__ = ["Pairs", "Search", "leading"]
+__all__ = ["Pairs", "Search", "as_matrix", "leading"]
 
 SOLVERS = ("auto", "dense", "arpack", "randomized")
 
@@ -77,6 +77,11 @@ def leading(
     values, vectors = found
     order = np.argsort(-values, kind="stable")
     return Pairs(values[order], np.ascontiguousarray(vectors[:, order]))
+
+
+def as_matrix(core: Array | BlockSparse) -> Array:
+    """A core as one matrix."""
+    return core.to_dense() if isinstance(core, BlockSparse) else core
 
 
 def _lanczos(product: Callable[[Array], Array], r: int, wanted: int, search: Search) -> tuple[Array, Array] | None:

@@ -14,26 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from krein import kernels
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.kernels import (
-    ELM,
-    NTK,
-    RBF,
-    TL1,
-    ArcCosine,
-    Cosine,
-    FromCallable,
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    SpherePolynomial,
-    as_kernel,
-    count_objects,
-    is_vectors,
-)
+from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
 from krein.kernels.geometry import scale_gamma
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse, rows
@@ -41,18 +25,18 @@ from krein.kernels.objects import is_sparse, rows
 __all__ = ["NAMES", "kernel_for", "pair_function"]
 
 NAMES: dict[str, type[Kernel]] = {
-    "rbf": RBF,
-    "poly": Polynomial,
-    "polynomial": Polynomial,
-    "sigmoid": Sigmoid,
-    "laplacian": Laplacian,
-    "linear": Linear,
-    "cosine": Cosine,
-    "tl1": TL1,
-    "elm": ELM,
-    "arccosine": ArcCosine,
-    "ntk": NTK,
-    "sphere-polynomial": SpherePolynomial,
+    "rbf": kernels.RBF,
+    "poly": kernels.Polynomial,
+    "polynomial": kernels.Polynomial,
+    "sigmoid": kernels.Sigmoid,
+    "laplacian": kernels.Laplacian,
+    "linear": kernels.Linear,
+    "cosine": kernels.Cosine,
+    "tl1": kernels.TL1,
+    "elm": kernels.ELM,
+    "arccosine": kernels.ArcCosine,
+    "ntk": kernels.NTK,
+    "sphere-polynomial": kernels.SpherePolynomial,
 }
 
 
@@ -100,7 +84,7 @@ def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
         return 1.0 / float(X.shape[1])
     if isinstance(gamma, str) and gamma == "scale":
         if weights is None:
-            return scale_gamma(X, RBF())
+            return scale_gamma(X, kernels.RBF())
         variance = _variance(X, weights)
         return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
     raise InputError(

@@ -25,10 +25,11 @@ from krein.correction import correct
 from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import expand
-from krein.estimators.leave_one_out import Factored, Spectrum, decompose
 from krein.estimators.machine import KernelMachine, check_weights
+from krein.estimators.selection import codes
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, take
+from krein.solvers.leave_one_out import Factored, Spectrum, decompose
 
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
 
@@ -75,7 +76,7 @@ class _Ridge(KernelMachine):
     _grid: ClassVar[Array] = GRID
     _tunes: ClassVar[bool] = True
 
-    def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
+    def _weighted(self, kernel: Kernel, weights: Array) -> Any:
         """Which rows take part: those without weight are left out before anything is built on them."""
         if weights.min() > 0.0 or self.approximation is not None or isinstance(kernel, Precomputed):
             return slice(None)
@@ -263,7 +264,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
         targets = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         flat = targets.ndim == 1
         weights = np.ones(len(targets)) if given is None else given
-        kept = self._weighted(objects, kernel, weights)
+        kept = self._weighted(kernel, weights)
         if not isinstance(kept, slice):
             objects = take(objects, kept)
         targets, weights = targets.reshape(len(targets), -1)[kept], weights[kept]
@@ -326,7 +327,7 @@ approximation, random_state, n_jobs, verbose
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         copies = np.ones(len(y)) if given is None else given
-        kept = self._weighted(objects, kernel, copies)
+        kept = self._weighted(kernel, copies)
         if not isinstance(kept, slice):
             objects, y, copies = take(objects, kept), y[kept], copies[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -336,9 +337,7 @@ approximation, random_state, n_jobs, verbose
                 f"{self.classes_[0]!r}."
             )
         weights = copies * compute_sample_weight(self.class_weight, y)
-        targets = np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
-        if len(self.classes_) == 2:
-            targets = targets[:, 1:]
+        targets = codes(labels)
 
         def score(errors: Array, rows: Indices) -> Score:
             w = weights[rows] / weights[rows].sum()

@@ -25,9 +25,9 @@ from krein.arrays import Array, Indices, stream
 from krein.building import APART
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
-from krein.estimators.leave_one_out import decompose
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.partition import partition
+from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Choice", "Chooser", "Trial", "codes"]
 

@@ -12,11 +12,11 @@ from sklearn.utils.validation import column_or_1d
 from krein.approximation import Approximation
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.estimators.dense_dual import Task
 from krein.estimators.dual_machine import DualMachine, check_C
 from krein.estimators.machine import check_weights
 from krein.kernels import count_objects
 from krein.kernels.kernel import is_number
+from krein.solvers.dense_dual import Task
 
 __all__ = ["SVR", "OneClassSVM"]
 

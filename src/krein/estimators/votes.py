@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.estimators.dense_dual import Task
+from krein.solvers.dense_dual import Task
 
 __all__ = ["by_pair", "class_tasks", "confidences", "winners"]
 

@@ -13,8 +13,8 @@ from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
 from krein.solvers.interior_point import InteriorPoint
 from krein.solvers.newton import newton
-from krein.solvers.polish import central_multiplier, polish
-from krein.solvers.problem import Point, Problem, cut
+from krein.solvers.polish import polish
+from krein.solvers.problem import Point, Problem, central_multiplier, cut
 from krein.solvers.system import Part, parts_of
 
 __all__ = ["Dual", "solve_dual"]

@@ -15,7 +15,6 @@ from krein.blocksparse import EPS
 from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.system import Part, factorize
-from krein.storage import gram
 
 __all__ = ["newton"]
 
@@ -44,7 +43,7 @@ def newton(
     with tqdm(total=max_iter, desc="newton", disable=verbose <= 0) as bar:
         while steps < max_iter:
             delta = max(0.0, smoothing * unit - f.shift)
-            b, w, multiplier, taken = _inner(problem, parts, centre, delta, w, multiplier, tol, max_iter - steps)
+            b, w, multiplier, taken = _inner(problem, parts, centre, delta, w, multiplier, max_iter - steps)
             steps += taken
             point = problem.point(b, multiplier)
             bar.update(taken)
@@ -74,7 +73,6 @@ def _inner(
     delta: float,
     w: Array,
     y: float,
-    tol: float,
     max_iter: int,
 ) -> tuple[Array, Array, float, int]:
     f, core = problem.f, problem.f.core
@@ -106,7 +104,7 @@ def _inner(
             break
         if slack < 0.0 or size < 0.0:  # the core is indefinite: what is minimised here is not convex
             break
-        grams = free_gram(f, weights)
+        grams = f.gram(weights)
         system = factorize(parts, f.rank, grams, triangular=False)
         if system is None:
             break
@@ -151,14 +149,3 @@ def _apply(grams: list[Array], f: Factorization, x: Array) -> Array:
     for G, (_, cols) in zip(grams, f.spans, strict=True):
         out[cols] = G @ x[cols]
     return out
-
-
-def free_gram(f: Factorization, weights: Array) -> list[Array]:
-    """`gram`, from the rows with a weight alone."""
-    found = []
-    for i, (rows, _) in enumerate(f.spans):
-        own = weights[f.order[rows]]
-        here = np.flatnonzero(own)
-        raw = gram(f.bases[i][here], own[here]) if 2 * len(here) < len(own) else gram(f.bases[i], own)
-        found.append(raw if f.maps is None else f.maps[i].T @ raw @ f.maps[i])
-    return found

@@ -15,10 +15,10 @@ from scipy.linalg import lapack
 from krein.arrays import Array, Indices
 from krein.blocksparse import EPS, BlockSparse
 from krein.factorization import Factorization
-from krein.solvers.problem import Ends, Mask, Point, Problem
+from krein.solvers.problem import Ends, Mask, Point, Problem, central_multiplier
 from krein.solvers.system import Part, factorize
 
-__all__ = ["central_multiplier", "polish"]
+__all__ = ["polish"]
 
 ROUNDS = 8
 RIDGES = (0.0, 1e-8, 1e-5)  # of the largest entry of the diagonal, tried in this order
@@ -210,15 +210,3 @@ def _released(problem: Problem, b: Array, product: Array, multiplier: float, hel
     inward = np.where(held == LOW, rightward < -slack, held == HIGH) & ((held != HIGH) | (leftward > slack))
     inward = np.where(held == ZERO, (rightward < -slack) | (leftward > slack), inward)
     return np.asarray(inward & (problem.high > problem.low))
-
-
-def central_multiplier(problem: Problem, b: Array, product: Array) -> float:
-    """The middle of the multipliers that fit: rows below their upper end bound it from below, the others from above."""
-    slope, eps = product - problem.linear, problem.epsilon
-    movable = problem.high > problem.low
-    may_rise, may_fall = movable & (b < problem.high), movable & (b > problem.low)
-    least = float((-(slope + np.where(b >= 0.0, eps, -eps))[may_rise]).max(initial=-np.inf))
-    most = float((-(slope + np.where(b > 0.0, eps, -eps))[may_fall]).min(initial=np.inf))
-    if np.isfinite(least) and np.isfinite(most):
-        return 0.5 * (least + most)
-    return least if np.isfinite(least) else most if np.isfinite(most) else 0.0

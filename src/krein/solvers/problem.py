@@ -6,9 +6,9 @@ In: a factorization and the vectors. Out: objective, gradient, and a duality gap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,26 @@ from krein.blocksparse import congruent
 from krein.factorization import Factorization
 from krein.storage import orthonormalise
 
-__all__ = ["Ends", "Mask", "Point", "Problem", "cut"]
+__all__ = ["Box", "Ends", "Mask", "Point", "Problem", "central_multiplier", "cut", "restricted"]
 
 Mask: TypeAlias = NDArray[np.bool_]
 Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and at their upper end
 
 FLOOR = 1e-6  # of the largest linear cost the box allows: an objective below is judged as if it were that
 PLAIN_FLOOR = 1e-3  # the same where there is no linear cost, of what equal coefficients cost without their couplings
+
+
+class Box(Protocol):
+    """What the conditions of optimality look at: a `Problem` has it, and so has a `krein.solvers.dense_dual.Task`."""
+
+    @property
+    def linear(self) -> Array: ...
+    @property
+    def low(self) -> Array: ...
+    @property
+    def high(self) -> Array: ...
+    @property
+    def epsilon(self) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,34 +112,46 @@ class Problem:
         return Point(b, product, float(multiplier), objective, gap, float(relative))
 
 
+def central_multiplier(problem: Box, b: Array, product: Array) -> float:
+    """The middle of the multipliers that fit: rows below their upper end bound it from below, the others from above."""
+    slope, eps = product - problem.linear, problem.epsilon
+    movable = problem.high > problem.low
+    may_rise, may_fall = movable & (b < problem.high), movable & (b > problem.low)
+    least = float((-(slope + np.where(b >= 0.0, eps, -eps))[may_rise]).max(initial=-np.inf))
+    most = float((-(slope + np.where(b > 0.0, eps, -eps))[may_fall]).min(initial=np.inf))
+    if np.isfinite(least) and np.isfinite(most):
+        return 0.5 * (least + most)
+    return least if np.isfinite(least) else most if np.isfinite(most) else 0.0
+
+
+def restricted(f: Factorization, rows: Indices) -> Factorization:
+    """Some rows of U, copied, in the order asked for: no longer orthonormal, but good for products and diagonals."""
+    place = np.full(f.shape[0], -1)
+    place[rows] = np.arange(len(rows))
+    bases, order = [], []
+    for U, (span, _) in zip(f.bases, f.spans, strict=True):
+        mine = place[f.order[span]]
+        bases.append(U[mine >= 0])
+        order.append(mine[mine >= 0])
+    return replace(f, bases=tuple(bases), order=np.concatenate(order))
+
+
 def cut(f: Factorization, rows: Indices) -> Factorization:
-    """The factorization of K[rows, rows]: the stored rows, copied, and bases reduced where a block has too few.
+    """The factorization of K[rows, rows]: `restricted`, and bases reduced where a block has too few rows for its rank.
 
     The bases are not orthonormal any more, which no solver here asks for.
     """
-    places = f._positions[rows]
-    ends = np.array([span.stop for span, _ in f.spans])
-    inner = np.argsort(places, kind="stable")  # the rows in inner order
-    block = np.searchsorted(ends, places[inner], side="right")
-    stops = np.searchsorted(block, np.arange(f.n_blocks), side="right")
-    starts = np.searchsorted(block, np.arange(f.n_blocks), side="left")
-    bases: list[Array] = []
-    maps: list[Array] = []
-    turns: list[Array] = []
-    reduced = False
-    for i in range(f.n_blocks):
-        local = places[inner[starts[i] : stops[i]]] - f.spans[i][0].start
-        stored = f.bases[i][local]
-        own = np.eye(f.ranks[i]) if f.maps is None else f.maps[i]
-        if len(stored) <= f.ranks[i]:
-            U, R = orthonormalise(np.array(stored.astype(np.float64) @ own, order="F"))
-            bases.append(U)
-            maps.append(np.eye(U.shape[1]))
-            turns.append(R)
-            reduced = True
-        else:
-            bases.append(stored)
-            maps.append(own)
-            turns.append(np.eye(f.ranks[i]))
-    core = congruent(f.core, turns, f.ranks) if reduced else f.core
-    return Factorization(tuple(bases), core, inner, f.shift, None if f.maps is None else tuple(maps))
+    some = restricted(f, rows)
+    if all(len(U) > k for U, k in zip(some.bases, f.ranks, strict=True)):
+        return some
+    bases, maps, turns = list(some.bases), [], []
+    for i, k in enumerate(f.ranks):
+        own: Array = np.eye(k) if f.maps is None else f.maps[i]
+        turn: Array = np.eye(k)
+        if len(bases[i]) <= k:
+            bases[i], turn = orthonormalise(np.array(bases[i].astype(np.float64) @ own, order="F"))
+            own = np.eye(len(turn))
+        maps.append(own)
+        turns.append(turn)
+    core = congruent(f.core, turns, f.ranks)
+    return Factorization(tuple(bases), core, some.order, f.shift, None if f.maps is None else tuple(maps))

@@ -174,7 +174,7 @@ def _cholesky_root(G: Array, size: float) -> Array:
     return np.asarray(1e-9 / np.sqrt(max(size, 1e-300)) * np.eye(k, order="F"))
 
 
-def _eigen_root(G: Array, size: float) -> Array:
+def _eigen_root(G: Array, _: float) -> Array:
     """F with F Fᵀ = G without the directions that have no share in it."""
     values, vectors = np.linalg.eigh(G)
     keep = values > len(G) * EPS * float(values.max(initial=0.0))

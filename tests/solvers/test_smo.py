@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from krein.estimators import smo
-from krein.estimators.dense_dual import Task, solve_dense, violation
-from krein.estimators.smo import descend
+from krein.solvers import smo
+from krein.solvers.dense_dual import Task, solve_dense, violation
+from krein.solvers.smo import descend
 
 
 def problem(kind: str, m: int = 120) -> tuple[Any, Task]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.estimators.dense_dual import Task
+from krein.solvers.dense_dual import Task
 
 __all__ = ["descend"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import piqp
 import pytest
 
-from krein.estimators import dense_dual
-from krein.estimators.dense_dual import Task, central_intercept, polish, solve_dense, violation
-from krein.solvers import Dual
+from krein.solvers import Dual, dense_dual
+from krein.solvers.dense_dual import Task, polish, solve_dense, violation
+from krein.solvers.problem import central_multiplier
 
 
 def matrix(form: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_without_free_rows_the_intercept_is_in_the_middle() -> None:
     found = solve_dense(K, t)
     np.testing.assert_allclose(found.coefficients, 0.1 * signs)
     assert found.intercept == pytest.approx(0.0, abs=1e-12)
-    assert central_intercept(t, found.coefficients, K @ found.coefficients) == pytest.approx(0.0, abs=1e-12)
+    assert central_multiplier(t, found.coefficients, K @ found.coefficients) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_limit_of_iterations_is_kept_and_the_gap_is_told() -> None:

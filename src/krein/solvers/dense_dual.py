@@ -20,10 +20,10 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 
 from krein.arrays import Array, Indices
 from krein.errors import KreinWarning
-from krein.solvers import Dual
-from krein.solvers.problem import Problem
+from krein.solvers.dual import Dual
+from krein.solvers.problem import Problem, central_multiplier
 
-__all__ = ["NotConverged", "Task", "central_intercept", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
+__all__ = ["NotConverged", "Task", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
 
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
@@ -78,12 +78,9 @@ def solve_dense(
     psd: bool = True,
     start: Dual | None = None,
     other: Callable[[], Dual] | None = None,
-    rough: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Dual:
     """Solve the task on its matrix K (m, m); ``other`` is asked where neither LIBSVM nor the polish gets there.
-
-    ``rough``: LIBSVM's usual tolerance will do where the polish fails.
 
     With an indefinite K it is LIBSVM's stationary point, and the gap says little. ``options`` go to LIBSVM: cache_size,
     shrinking.
@@ -104,7 +101,7 @@ def solve_dense(
             return done
     last = min(LAST, max(0.01 * tol, 1e-12))
     stages = (*(t for t in ROUGH if t >= 0.01 * tol), *((last,) if other is None else ()))
-    for asked in (ROUGH[:1] if rough else stages) if psd else (last,):
+    for asked in stages if psd else (last,):
         b, mu, used, finished = libsvm(K, task, asked, max_iter, options or {})
         steps += used
         done = _dual(problem, b, mu, steps, tol, "libsvm")
@@ -227,7 +224,7 @@ def _stationary(
     where = np.flatnonzero(free)
     product = K @ b
     if len(where) == 0:
-        return b, central_intercept(task, b, product), product
+        return b, central_multiplier(task, b, product), product
     inner = K[np.ix_(where, where)]
     inner[np.diag_indices_from(inner)] += delta
     try:
@@ -257,23 +254,6 @@ def _loosened(task: Task, b: Array, slope: Array) -> tuple[Any, Array]:
     up = (b < task.high) & (slope + np.where(b >= 0.0, eps, -eps) < -slack)
     down = (b > task.low) & (slope - np.where(b <= 0.0, eps, -eps) > slack)
     return up | down, np.where(b == 0.0, np.where(up, 1.0, -1.0), np.sign(b))
-
-
-def central_intercept(task: Task, b: Array, product: Array) -> float:
-    """The middle of the intercepts that leave no condition violated, where no row is free: LIBSVM's choice."""
-    gradient = product - task.linear
-    eps = task.epsilon
-    can_rise = b < task.high
-    can_fall = b > task.low
-    rise = gradient + np.where(b >= 0.0, eps, -eps)  # + mu must be >= 0
-    fall = gradient - np.where(b <= 0.0, eps, -eps)  # + mu must be <= 0
-    least = float(np.max(-rise[can_rise], initial=-np.inf))
-    most = float(np.min(-fall[can_fall], initial=np.inf))
-    if not np.isfinite(least) and not np.isfinite(most):
-        return 0.0
-    if not np.isfinite(least):
-        return most
-    return least if not np.isfinite(most) else 0.5 * (least + most)
 
 
 def violation(task: Task, b: Array, slope: Array) -> Array:

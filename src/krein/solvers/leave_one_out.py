@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -22,10 +22,11 @@ from krein.blocksparse import EPS, BlockSparse, congruent
 from krein.eigensystem import Eigensystem, eigensystem
 from krein.errors import InputError
 from krein.factorization import Factorization
+from krein.solvers.problem import restricted
 from krein.solvers.system import System, factorize, parts_of
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-__all__ = ["Factored", "Spectrum", "decompose", "restricted"]
+__all__ = ["Factored", "Spectrum", "decompose"]
 
 COLUMNS = 2**24  # numbers of unit vectors solved for at a time
 
@@ -196,18 +197,6 @@ def decompose(f: Factorization, weights: Array, system: Eigensystem | None = Non
         turns.append(vectors[:, keep] / root)  # its inverse
     B = congruent(f.core, roots, f.ranks)
     return Spectrum(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
-
-
-def restricted(f: Factorization, rows: Indices) -> Factorization:
-    """Some rows of U, in the order asked for: no longer orthonormal, but good for `lift` and `diagonal`."""
-    place = np.full(f.shape[0], -1)
-    place[rows] = np.arange(len(rows))
-    bases, order = [], []
-    for U, (span, _) in zip(f.bases, f.spans, strict=True):
-        mine = place[f.order[span]]
-        bases.append(U[mine >= 0])
-        order.append(mine[mine >= 0])
-    return replace(f, bases=tuple(bases), order=np.concatenate(order))
 
 
 def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> tuple[Array, Array]:

@@ -8,7 +8,8 @@ from krein.blocksparse import BlockSparse
 from krein.correction import changed
 from krein.errors import InputError
 from krein.estimators import ridge
-from krein.estimators.leave_one_out import Factored, Spectrum, decompose, restricted
+from krein.solvers.leave_one_out import Factored, Spectrum, decompose
+from krein.solvers.problem import restricted
 
 
 def factorization(rng, sizes=(9, 7, 8), ranks=(4, 7, 3), psd=True, sparse=False):

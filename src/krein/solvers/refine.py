@@ -19,10 +19,11 @@ from tqdm import tqdm
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import warn
-from krein.estimators.dense_dual import NotConverged, Task, central_intercept, made_exact, violation
-from krein.estimators.smo import BLOCK, descend
 from krein.kernels import Evaluator, take
-from krein.solvers import Dual
+from krein.solvers.dense_dual import NotConverged, Task, made_exact, violation
+from krein.solvers.dual import Dual
+from krein.solvers.problem import central_multiplier
+from krein.solvers.smo import BLOCK, descend
 
 __all__ = ["SCREENED", "refine_exactly"]
 
@@ -86,8 +87,9 @@ def refine_exactly(
     found = _judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed)
     if not found.converged:
         warn(
-            f"refine='exact' was left after {ROUNDS} rounds with {left} of {len(b)} rows that violate their "
-            f"condition; the relative duality gap is {found.gap:.2g}. Raise the rank, so that it starts nearer.",
+            f"refine='exact' ended with {left} of {len(b)} rows outside the pool that violate their condition, and "
+            f"with a violation of {worst:.2g} in it where {allowed:.2g} is allowed; the relative duality gap is "
+            f"{found.gap:.2g}. Raise the rank, so that it starts nearer, or tol.",
             NotConverged,
         )
     return _polished(task, exact, found, allowed, tol) if fine < ALLOWED else found
@@ -210,7 +212,7 @@ def _intercept(task: Task, b: Array, product: Array) -> float:
     """LIBSVM's: the mean of what the free rows ask for; the middle of what is allowed where none is free."""
     free = (b > task.low) & (b < task.high) & (b != 0.0)
     if not free.any():
-        return central_intercept(task, b, product)
+        return central_multiplier(task, b, product)
     return float(np.mean((task.linear - product - task.epsilon * np.sign(b))[free]))
 
 
