@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from bench_cells import compare, hyperparameters, kernels
 from measure import seconds
-from provenance import Table
 from tqdm import tqdm
 
 import krein
 from krein.choice import stored_bytes
 from krein.datasets import load
+from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
 
 COLUMNS = (

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
-from provenance import Table
 from tqdm import tqdm
+
+from krein.experiments.records import Table
 
 Figures = list[tuple[str, float, str]]
 # In 8 dimensions and 2000 clusters: similarities of about 0.5 within a cluster; all others together hold a fifteenth of

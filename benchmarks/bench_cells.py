@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from cells_summary import summarise
 from measure import seconds
-from provenance import Table, read_csv
 from tqdm import tqdm
 
 import krein
+import krein.experiments
 from krein.datasets import load
+from krein.experiments.records import Table, read_csv
 from krein.preprocessing import paper_preprocessing
 
-REFERENCE = Path(__file__).parent / "reference"
+REFERENCE = Path(krein.experiments.__file__).parent / "tables"
 COLUMNS = (
     "dataset", "kernel", "n", "n_blocks", "rank", "seed", "dtype", "m1_error", "smallest_eigenvalue", "n_negative",
     "m2_error_once", "m2_error_twice", "memory_percent", "n_evaluations", "seconds", "n_warnings",
@@ -43,7 +44,7 @@ def run(out: Path, command: str, quick: bool, force: bool) -> None:
 
 
 def hyperparameters(quick: bool) -> list[dict[str, str]]:
-    found = read_csv(REFERENCE / "paper_hyperparameters.csv")
+    found = read_csv(REFERENCE / "hyperparameters.csv")
     return [h for h in found if h["dataset"] == "artificial1"] if quick else found
 
 

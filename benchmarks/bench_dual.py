@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import piqp
 from measure import seconds
-from provenance import Table
 from sklearn.svm import SVC
 from tqdm import tqdm
 
 import krein
+from krein.experiments.records import Table
 from krein.solvers import Dual, solve_dual
 
 COLUMNS = (

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 from measure import in_fresh_process, peak_bytes, resident_bytes
-from provenance import Table
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from tqdm import tqdm
 
 from krein.datasets import load
 from krein.estimators.gp import GaussianProcessRegressor
+from krein.experiments.records import Table
 
 COLUMNS = (
     "data",

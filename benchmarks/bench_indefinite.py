@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import Table
 from sklearn.preprocessing import MinMaxScaler, StandardScaler, normalize
 from tqdm import tqdm
 
@@ -21,6 +20,7 @@ import krein
 from krein.datasets import load
 from krein.estimators.ridge import KernelRidgeClassifier
 from krein.estimators.svm import SVC
+from krein.experiments.records import Table
 
 COLUMNS = (
     "data", "kernel", "seed", "learner", "correction", "accuracy", "used", "seconds", "n_negative", "negative_share",

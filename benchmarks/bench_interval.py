@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import Table
 from tqdm import tqdm
 
 import krein
+from krein.experiments.records import Table
 
 COLUMNS = ("case", "build", "sample", "truth", "relative", "low", "high", "n_evaluations")
 Case = tuple[str, krein.kernels.Kernel, dict[str, Any]]  # rows, kernel, how it is approximated

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 from measure import seconds
-from provenance import Table
 from scipy.sparse.linalg import eigsh
 from tqdm import tqdm
 
 import krein
 from krein.datasets import digits, mixture
+from krein.experiments.records import Table
 from krein.preprocessing import UnitSphere
 
 COLUMNS = (

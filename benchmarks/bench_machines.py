@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 from measure import in_fresh_process, peak_bytes, resident_bytes
-from provenance import Table
 from tqdm import tqdm
+
+from krein.experiments.records import Table
 
 COLUMNS = (
     "data", "machine", "n", "n_classes", "n_blocks", "rank", "fit_seconds", "build_seconds", "predict_seconds",

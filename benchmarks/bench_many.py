@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from measure import in_fresh_process, peak_bytes, resident_bytes
-from provenance import Table
 from sklearn.metrics.pairwise import rbf_kernel
 from tqdm import tqdm
+
+from krein.experiments.records import Table
 
 COLUMNS = (
     "case", "n", "d", "n_blocks", "rank", "seconds", "bare_kernel_seconds", "bare_qr_seconds", "over_bare",

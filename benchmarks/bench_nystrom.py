@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from bench_cells import STRIP, hyperparameters, kernels
 from measure import seconds
-from provenance import Table
 from sklearn.kernel_approximation import Nystroem
 from tqdm import tqdm
 
 import krein
 from krein.datasets import load
+from krein.experiments.records import Table
 from krein.kernels import Evaluator
 from krein.preprocessing import paper_preprocessing
 

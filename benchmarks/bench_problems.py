@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from provenance import Table
 from tqdm import tqdm
 
 import krein
+from krein.experiments.records import Table
 from krein.kernels import as_kernel
 
 COLUMNS = (

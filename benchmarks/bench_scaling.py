@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
-from provenance import Table
 from sklearn.metrics.pairwise import rbf_kernel
 from tqdm import tqdm
+
+from krein.experiments.records import Table
 
 COLUMNS = (
     "n", "dtype", "build_seconds", "kernel_seconds", "ratio", "held_bytes", "formula_bytes", "peak_bytes",

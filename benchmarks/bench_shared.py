@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from bench_cells import REFERENCE, STRIP, compare, hyperparameters, kernels
 from measure import seconds
-from provenance import Table, read_csv
 from tqdm import tqdm
 
 import krein
 from krein.datasets import load
+from krein.experiments.records import Table, read_csv
 from krein.preprocessing import paper_preprocessing
 
 COLUMNS = (
@@ -34,7 +34,7 @@ EXTENDED, MATTERS = 1.5, 1e-3  # K(test, train)'s error over K(train, train)'s, 
 def run(out: Path, command: str, quick: bool, force: bool) -> None:
     table = Table(out / "shared.csv", COLUMNS, command, force)
     new = Table(out / "shared_new.csv", NEW, command, force)
-    reference = {(r["dataset"], r["kernel"]): float(r["m1_error"]) for r in read_csv(REFERENCE / "pairwise_errors.csv")}
+    reference = {(r["dataset"], r["kernel"]): float(r["m1_error"]) for r in read_csv(REFERENCE / "published_code.csv")}
     seeds = range(1 if quick else 5)
     for h in tqdm(hyperparameters(quick), desc="data sets"):
         X = load(h["dataset"]).X[: 2000 if quick else None]
@@ -105,7 +105,7 @@ def summarise(table: Table, new: Table, quick: bool) -> str:
         "# The shared coupling in the paper's 24 cells, at the paper's c and k",
         "",
         f"Exact relative Frobenius errors in float64, mean of {seeds} seed(s) with the worst one, over the published",
-        "code's (`benchmarks/reference/pairwise_errors.csv`). psd: what the kernel says of itself. Then one 90/10",
+        "code's (`experiments/tables/published_code.csv`). psd: what the kernel says of itself. Then one 90/10",
         "split: the error of K(test, train) over that of K(train, train).",
         "",
         *(["**A quick run: the first 2000 rows of one data set, nothing here compares.**", ""] * quick),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from provenance import Table, read_csv
+
+from krein.experiments.records import Table, read_csv
 
 FACTOR = 1.5  # a mean error within this factor of the published code's counts as reproduced
 ROUNDING = {
@@ -16,15 +17,15 @@ ROUNDING = {
 
 
 def summarise(table: Table, reference: Path, quick: bool) -> str:
-    code = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "pairwise_errors.csv")}
-    paper = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "paper_errors.csv")}
+    code = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "published_code.csv")}
+    paper = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "errors.csv")}
     cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in table.rows))
     seeds = len({r["seed"] for r in table.rows})
     lines = [
         "# The paper's 24 cells, pairwise coupling",
         "",
         f"Relative Frobenius errors, exact, mean of {seeds} seed(s) with the worst one; beside them the authors' "
-        "published code (`benchmarks/reference/pairwise_errors.csv`) and the paper's own table. M2 adds |λmin| (x1) "
+        "published code (`experiments/tables/published_code.csv`) and the paper's own table. M2 adds |λmin| (x1) "
         "or, as the paper's experiments did, 2|λmin| (x2). Memory is that of the factorization in float64, in % of "
         "K's.",
         "",
