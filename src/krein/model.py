@@ -1,0 +1,228 @@
+"""From a file's columns to a judged and fitted machine, and from new rows to predictions.
+
+In: a `Frame` and the name of its target. Out: a `Model`, which knows its columns by name, how it scored on rows it had
+not seen, and how to predict the rows of another file.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
+from tqdm import tqdm
+
+from krein.encoding import Encoder, encoder_for
+from krein.errors import InputError, one_of
+from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
+from krein.reading import Column, Frame, is_text
+
+__all__ = ["MACHINES", "TASKS", "Model", "Score", "learn"]
+
+TASKS = ("auto", "classification", "regression")
+MACHINES = ("auto", "svm", "ridge", "gp")
+CLASSES = 20  # different whole numbers in a target up to which it is taken for classes
+SVM_ROWS = 20_000  # beyond, "auto" takes the ridge classifier: as accurate, and its alpha costs nothing to find
+HELD_OUT = 100_000  # rows beyond which one part held out replaces the folds
+ON_TEXT = ("edit", "jaro-winkler", "spectrum", "alignment")  # kernels that compare texts
+ON_SPHERE = ("sphere-polynomial",)  # kernels that want rows of length 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a machine did on rows it had not seen."""
+
+    name: str  # "accuracy" or "R²"
+    values: tuple[float, ...]  # one per fold
+    n_tested: int
+    baseline: float  # the same of always answering the commonest class, or the mean
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean: over folds, or, where one part was held out, of a share of its rows."""
+        if len(self.values) > 1:
+            return float(np.std(self.values, ddof=1) / math.sqrt(len(self.values)))
+        p = min(1.0, max(0.0, self.mean))
+        return math.sqrt(p * (1.0 - p) / self.n_tested)
+
+
+@dataclass(eq=False)
+class Model:
+    """A fitted machine with the columns it was fitted on."""
+
+    estimator: Any
+    target: str
+    task: str
+    text: str | None  # the column whose texts are compared, or
+    encoder: Encoder | None  # how the columns become numbers
+    sphere: bool  # rows are brought to length 1
+    score: Score | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns a file to predict must have."""
+        if self.encoder is not None:
+            return tuple(column.name for column in self.encoder.columns)
+        return (self.text,) if self.text is not None else ()
+
+    def objects(self, frame: Frame) -> Any:
+        """What the machine compares: rows of numbers, or a list of texts."""
+        return _objects(frame, self.text, self.encoder, self.sphere)
+
+    def predict(self, frame: Frame) -> NDArray[Any]:
+        """The class or value of each row; columns the model does not know are left alone."""
+        return np.asarray(self.estimator.predict(self.objects(frame)))
+
+    def predict_with_std(self, frame: Frame) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mean and standard deviation, for a Gaussian process."""
+        if not isinstance(self.estimator, GaussianProcessRegressor):
+            raise InputError(f"Only a Gaussian process says how sure it is; this is {type(self.estimator).__name__}.")
+        mean, std = self.estimator.predict(self.objects(frame), return_std=True)
+        return mean, std
+
+
+def learn(
+    frame: Frame,
+    target: str,
+    *,
+    task: str = "auto",
+    machine: str = "auto",
+    scale: str = "standard",
+    folds: int = 5,
+    random_state: int = 0,
+    verbose: int = 0,
+    parameters: dict[str, Any] | None = None,
+) -> Model:
+    """Return a model of ``target``, scored on rows held out and then fitted to all of them.
+
+    ``parameters`` go to the machine: kernel, C, alpha, max_memory and so on. Everything, the scaling of columns
+    included, is learned from the training rows of each fold alone.
+    """
+    one_of("task", task, TASKS)
+    one_of("machine", machine, MACHINES)
+    parameters = dict(parameters or {})
+    y, rest = frame[target], frame.without([target])
+    _check_target(y, target)
+    task = _task(y) if task == "auto" else task
+    classes = task == "classification"
+    if not classes and is_text(y):
+        raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
+    y = _labels(y) if classes else y
+    text = _text_column(rest, parameters.get("kernel", "rbf"))
+    sphere = parameters.get("kernel", "rbf") in ON_SPHERE
+    estimator = _machine(machine, classes, len(frame), parameters | {"random_state": random_state, "verbose": verbose})
+    begin = time.perf_counter()
+    values, tested = [], 0
+    splits = list(_splits(y, classes, folds, random_state))
+    for train, test in tqdm(splits, desc="folds", disable=verbose <= 0, leave=False):
+        encoder = None if text is not None else encoder_for(rest.take(train), scale)
+        fitted = clone(estimator).fit(_objects(rest.take(train), text, encoder, sphere), y[train])
+        values.append(float(fitted.score(_objects(rest.take(test), text, encoder, sphere), y[test])))
+        tested += len(test)
+    judged = time.perf_counter()
+    encoder = None if text is not None else encoder_for(rest, scale)
+    estimator.fit(_objects(rest, text, encoder, sphere), y)
+    score = Score("accuracy" if classes else "R²", tuple(values), tested, _baseline(y, classes)) if values else None
+    spent = {"judging": judged - begin, "fitting": time.perf_counter() - judged}
+    return Model(estimator, target, task, text, encoder, sphere, score, spent)
+
+
+def _objects(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:
+    if text is not None or encoder is None:
+        column = frame[text or frame.names[0]]
+        if not is_text(column):
+            raise InputError(f"The texts to compare are in column {text!r}, which here holds numbers.")
+        return column.tolist()
+    X = encoder(frame)
+    if sphere:
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        X = X / np.where(lengths > 0.0, lengths, 1.0)
+    return X
+
+
+def _check_target(y: Column, target: str) -> None:
+    absent = int(np.sum(y == "")) if is_text(y) else int(np.sum(~np.isfinite(y)))
+    if absent:
+        raise InputError(f"The target {target!r} is missing in {absent} of {len(y)} rows. Remove those rows first.")
+    if len(np.unique(y)) < 2:
+        raise InputError(f"The target {target!r} is the same in all {len(y)} rows: there is nothing to learn.")
+
+
+def _task(y: Column) -> str:
+    """Text and few whole numbers are classes."""
+    few = is_text(y) or (bool(np.all(y == np.round(y))) and len(np.unique(y)) <= CLASSES)
+    return "classification" if few else "regression"
+
+
+def _labels(y: Column) -> NDArray[Any]:
+    """Classes as text or whole numbers, so that a prediction looks as the file does."""
+    if is_text(y):
+        return y.astype(str)
+    return y.astype(np.int64) if bool(np.all(y == np.round(y))) else y.astype(str)
+
+
+def _text_column(frame: Frame, kernel: Any) -> str | None:
+    """The one column of text, where the kernel compares texts."""
+    if kernel not in ON_TEXT:
+        return None
+    found = [name for name, column in zip(frame.names, frame.columns, strict=True) if is_text(column)]
+    if len(found) != 1:
+        raise InputError(
+            f"--kernel {kernel} compares texts, so the file must have one column of text beside the target; it has "
+            f"{len(found)}{': ' + ', '.join(found) if found else ''}. Leave the others out with --drop."
+        )
+    return found[0]
+
+
+def _machine(machine: str, classes: bool, n: int, parameters: dict[str, Any]) -> Any:
+    if machine == "auto":
+        machine = "svm" if classes and n <= SVM_ROWS else "ridge"
+    made: dict[tuple[str, bool], Any] = {
+        ("svm", True): SVC,
+        ("ridge", True): KernelRidgeClassifier,
+        ("ridge", False): KernelRidge,
+        ("gp", False): GaussianProcessRegressor,
+    }
+    kind = made.get((machine, classes))
+    if kind is None:
+        fits = ", ".join(name for name, of in made if of == classes)
+        raise InputError(f"--machine {machine} does not do {'classes' if classes else 'regression'}; use {fits}.")
+    known = kind().get_params()
+    unknown = [name for name in parameters if name not in known]
+    if unknown:
+        raise InputError(f"{kind.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}.")
+    if machine == "ridge":
+        parameters = {"alpha": "loo"} | parameters
+    if machine == "gp":
+        parameters.pop("verbose", None)
+    return kind(**parameters)
+
+
+def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:
+    if folds <= 1:
+        return
+    if classes:
+        folds = min(folds, int(np.unique(y, return_counts=True)[1].min()))
+        if folds < 2:
+            raise InputError("A class has a single row, so no part of it can be held out. Remove it, or use --folds 0.")
+    rule: Any
+    if len(y) > HELD_OUT:
+        rule = (StratifiedShuffleSplit if classes else ShuffleSplit)(1, test_size=1 / folds, random_state=seed)
+    else:
+        rule = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=seed)
+    yield from rule.split(y, y)
+
+
+def _baseline(y: NDArray[Any], classes: bool) -> float:
+    return float(np.unique(y, return_counts=True)[1].max() / len(y)) if classes else 0.0

@@ -1,0 +1,297 @@
+"""Files in, columns out: CSV, TSV, Parquet, svmlight, NumPy arrays and lines of text, whole or in chunks.
+
+A `Frame` is a stretch of rows: numbers as float64 with NaN where a value is missing, everything else as text with ""
+there. What a column is, is decided on the first chunk and held against the rest, so that streaming and reading whole
+give the same.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_svmlight_file
+
+from krein.errors import InputError, one_of
+
+__all__ = ["FORMATS", "Frame", "chunks", "format_of", "read"]
+
+EXTENSIONS = {
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".svm": "svmlight",
+    ".svmlight": "svmlight", ".libsvm": "svmlight", ".npy": "npy", ".npz": "npz", ".txt": "text",
+}  # fmt: skip
+FORMATS = ("csv", "tsv", "parquet", "svmlight", "npy", "npz", "text")
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))  # whatever their case
+CHUNK = 50_000  # rows
+Column = NDArray[Any]  # (n,), float64 or str objects
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Rows by columns: each column is float64 with NaN for missing, or text (objects) with "" for missing."""
+
+    names: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) != len(self.names):
+            twice = sorted({name for name in self.names if self.names.count(name) > 1})
+            raise InputError(f"Column names must differ; {', '.join(twice)} occurs more than once. Rename it.")
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[self._place(name)]
+
+    def without(self, names: Iterable[str]) -> Frame:
+        """The other columns; each of ``names`` must be there."""
+        gone = {self._place(name) for name in names}
+        kept = [i for i in range(len(self.names)) if i not in gone]
+        return Frame(tuple(self.names[i] for i in kept), tuple(self.columns[i] for i in kept))
+
+    def take(self, rows: Any) -> Frame:
+        """The rows at these positions."""
+        return Frame(self.names, tuple(column[rows] for column in self.columns))
+
+    def _place(self, name: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        if name.lstrip("-").isdigit() and -len(self.names) <= int(name) < len(self.names):
+            return int(name) % len(self.names)
+        shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
+        raise InputError(f"There is no column {name!r}; the file has {len(self.names)} columns: {shown}.")
+
+
+def is_text(column: Column) -> bool:
+    """Whether a column holds text rather than numbers."""
+    return column.dtype.kind == "O"
+
+
+def format_of(path: Path, format: str | None = None) -> str:
+    """The format that was asked for, or the one the file's extension says."""
+    if format is not None:
+        one_of("format", format, FORMATS)
+        return format
+    found = EXTENSIONS.get(path.suffix.lower())
+    if found is None:
+        raise InputError(
+            f"{path.name}: the extension {path.suffix!r} is not known. Give --format, one of {', '.join(FORMATS)}."
+        )
+    return found
+
+
+def read(path: Path, format: str | None = None) -> Frame:
+    """The whole file."""
+    return _joined(list(chunks(path, format)), path)
+
+
+def chunks(path: Path, format: str | None = None, size: int = CHUNK) -> Iterator[Frame]:
+    """The file in stretches of at most ``size`` rows; at least one row in all."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.")
+    reader = _READERS[format_of(path, format)]
+    seen = 0
+    for frame in reader(path, size):
+        seen += len(frame)
+        yield frame
+    if seen == 0:
+        raise InputError(f"{path.name} holds no rows.")
+
+
+def _joined(parts: Sequence[Frame], path: Path) -> Frame:
+    if len(parts) == 1:
+        return parts[0]
+    columns = []
+    for place, name in enumerate(parts[0].names):
+        pieces = [part.columns[place] for part in parts]
+        if len({is_text(piece) for piece in pieces}) > 1:
+            pieces = [piece if is_text(piece) else _no_text(piece, name, path) for piece in pieces]
+        columns.append(np.concatenate(pieces))
+    return Frame(parts[0].names, tuple(columns))
+
+
+def _no_text(piece: Column, name: str, path: Path) -> Column:
+    """A stretch without any value, as text; one with numbers cannot be in a column of text."""
+    if not np.isnan(piece).all():
+        raise InputError(
+            f"{path.name}: column {name!r} holds numbers in some stretches of rows and text in others. Mark missing "
+            f"values as empty or NA, or leave the column out with --drop {name}."
+        )
+    return np.full(len(piece), "", dtype=object)
+
+
+# -- one reader per format -----------------------------------------------------------------------------------------
+
+
+def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
+    def reader(path: Path, size: int) -> Iterator[Frame]:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, delimiter=delimiter, strict=True)
+            try:
+                first = next(lines, None)
+                if first is None:
+                    return
+                header = not any(v is not None and v == v for v in map(_number, first))
+                names = tuple(c.strip() for c in first) if header else tuple(f"x{i}" for i in range(len(first)))
+                pending = [] if header else [first]
+                while block := pending + list(islice(lines, size - len(pending))):
+                    pending = []
+                    rows = [row for row in block if row]
+                    for row in rows:
+                        if len(row) != len(names):
+                            raise InputError(
+                                f"{path.name}, line {lines.line_num} or before: {len(row)} fields where the first line "
+                                f"has {len(names)}. Is the separator {delimiter!r}? Quote fields that contain it."
+                            )
+                    if rows:
+                        yield Frame(names, tuple(_column(cells) for cells in zip(*rows, strict=True)))
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise InputError(f"{path.name} cannot be read as {EXTENSIONS.get(path.suffix)}: {error}.") from error
+
+    return reader
+
+
+def _column(cells: Sequence[str]) -> Column:
+    """Numbers if all cells are, but for missing ones; else text."""
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        pass
+    values = [_number(cell) for cell in cells]
+    if any(v is None for v in values):
+        return np.array([_word(cell) for cell in cells], dtype=object)
+    return np.array(values, dtype=np.float64)
+
+
+def _number(cell: str) -> float | None:
+    """A missing value is NaN, text is None."""
+    if cell.strip().lower() in MISSING:
+        return float("nan")
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _word(cell: str) -> str:
+    return "" if cell.strip().lower() in MISSING else cell.strip()
+
+
+def _parquet(path: Path, size: int) -> Iterator[Frame]:
+    try:
+        from pyarrow import ArrowException, types
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError("Parquet files need pyarrow: pip install 'krein[parquet]'.") from error
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=size):
+                columns = []
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    kind = column.type
+                    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+                        columns.append(np.asarray(column.cast("float64").to_numpy(zero_copy_only=False)))
+                    elif types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+                        texts = column.cast("string").to_pylist()
+                        columns.append(np.array(["" if v is None else v for v in texts], dtype=object))
+                    else:
+                        raise InputError(
+                            f"{path.name}: column {name!r} is of type {kind}; numbers, booleans and texts are "
+                            f"understood. Convert it, or leave it out with --drop {name}."
+                        )
+                yield Frame(tuple(batch.schema.names), tuple(columns))
+    except ArrowException as error:
+        raise InputError(f"{path.name} is not a readable Parquet file: {error}") from error
+
+
+def _svmlight(path: Path, size: int) -> Iterator[Frame]:
+    try:
+        X, y = load_svmlight_file(str(path))
+    except (ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name} cannot be read as svmlight: {error}.") from error
+    names = ("target", *(f"x{i}" for i in range(X.shape[1])))
+    for start in range(0, X.shape[0], size):
+        part = X[start : start + size].toarray()
+        yield Frame(names, (y[start : start + size], *part.T))
+
+
+def _npy(path: Path, size: int) -> Iterator[Frame]:
+    try:
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{path.name} cannot be read as a NumPy array: {error}") from error
+    yield from _rows_of(np.asarray(X)[:, None] if X.ndim == 1 else X, None, path, size)
+
+
+def _npz(path: Path, size: int) -> Iterator[Frame]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
+        raise InputError(f"{path.name} cannot be read as a NumPy archive: {error}") from error
+    if "X" not in arrays:
+        raise InputError(f"{path.name} must hold an array named X (and y, if it has a target); it has {list(arrays)}.")
+    yield from _rows_of(arrays["X"], arrays.get("y"), path, size)
+
+
+def _rows_of(X: Any, y: Any, path: Path, size: int) -> Iterator[Frame]:
+    if X.ndim == 1 and X.dtype.kind in "US":
+        X = X[:, None]
+    if X.ndim != 2 or X.dtype.kind not in "biufUS":
+        raise InputError(f"{path.name}: X must be 2-D and hold numbers; it has shape {X.shape} and dtype {X.dtype}.")
+    if y is not None and y.shape != (len(X),):
+        raise InputError(f"{path.name}: y must have one value per row, shape {(len(X),)}; it has {y.shape}.")
+    names = (*(f"x{i}" for i in range(X.shape[1])), *(() if y is None else ("y",)))
+    for start in range(0, len(X), size):
+        part = [_typed(column) for column in np.asarray(X[start : start + size]).T]
+        yield Frame(names, (*part, *(() if y is None else (_typed(y[start : start + size]),))))
+
+
+def _typed(column: Any) -> Column:
+    if column.dtype.kind in "US":
+        return np.array([str(v) for v in column.tolist()], dtype=object)
+    return np.asarray(column, dtype=np.float64)
+
+
+def _text(path: Path, size: int) -> Iterator[Frame]:
+    """One object per line; what follows a tab is its label, on every line or on none."""
+    with path.open(encoding="utf-8-sig") as file:
+        labelled: bool | None = None
+        try:
+            while lines := [line.rstrip("\r\n") for line in islice(file, size)]:
+                fields = [line.split("\t") for line in lines if line]
+                labelled = len(fields[0]) == 2 if labelled is None and fields else labelled
+                wrong = next((row for row in fields if len(row) != (2 if labelled else 1)), None)
+                if wrong is not None:
+                    raise InputError(
+                        f"{path.name}: each line must be one text{', a tab and its label' if labelled else ''}; "
+                        f"got {len(wrong)} fields in {wrong[0][:40]!r}."
+                    )
+                if fields:
+                    columns = list(zip(*fields, strict=True))
+                    texts = np.array(columns[0], dtype=object)
+                    yield (
+                        Frame(("text", "label"), (texts, _column(columns[1])))
+                        if labelled
+                        else Frame(("text",), (texts,))
+                    )
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path.name} is not UTF-8 text: {error}.") from error
+
+
+_READERS: dict[str, Callable[[Path, int], Iterator[Frame]]] = {
+    "csv": _separated(","),
+    "tsv": _separated("\t"),
+    "parquet": _parquet,
+    "svmlight": _svmlight,
+    "npy": _npy,
+    "npz": _npz,
+    "text": _text,
+}

@@ -1,0 +1,157 @@
+"""Files in every format give the same columns, whole or in chunks, and broken ones a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+from krein.errors import InputError
+from krein.reading import Frame, chunks, format_of, is_text, read
+
+ROWS = [(1.5, "red", 0), (float("nan"), "blue", 1), (-2.0, "", 1), (1e-3, "red", 0)]
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def cell(value: object) -> str:
+    return "" if value != value else str(value)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Path]:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lines = [["a", "b", "label"], *([cell(v) for v in row] for row in ROWS)]
+    paths = {
+        "csv": written(tmp_path, "t.csv", "\n".join(",".join(line) for line in lines) + "\n"),
+        "tsv": written(tmp_path, "t.tsv", "\r\n".join("\t".join(line) for line in lines) + "\r\n"),
+        "parquet": tmp_path / "t.parquet",
+    }
+    a, b, y = zip(*ROWS, strict=True)
+    parquet.write_table(pa.table({"a": a, "b": [v or None for v in b], "label": y}), paths["parquet"])
+    return paths
+
+
+def same(one: Frame, other: Frame) -> None:
+    assert one.names == other.names
+    for mine, theirs in zip(one.columns, other.columns, strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_every_table_format_gives_the_same_columns(tables: dict[str, Path]) -> None:
+    frame = read(tables["csv"])
+    assert frame.names == ("a", "b", "label")
+    np.testing.assert_array_equal(frame["a"], [r[0] for r in ROWS])
+    assert frame["b"].tolist() == ["red", "blue", "", "red"]
+    assert is_text(frame["b"])
+    for path in tables.values():
+        same(read(path), frame)
+
+
+def test_chunks_are_the_whole_in_pieces(tables: dict[str, Path]) -> None:
+    for path in tables.values():
+        parts = list(chunks(path, size=3))
+        assert [len(p) for p in parts] == [3, 1]
+        whole = read(path)
+        for name in whole.names:
+            np.testing.assert_array_equal(np.concatenate([p[name] for p in parts]), whole[name])
+
+
+def test_numbers_without_a_header_and_a_first_line_that_is_one(tmp_path: Path) -> None:
+    plain = read(written(tmp_path, "a.csv", "1,2\n3,?\n"))
+    assert plain.names == ("x0", "x1")
+    np.testing.assert_array_equal(plain["x1"], [2.0, np.nan])
+    headed = read(written(tmp_path, "b.csv", "\ufeffid,,note\n1,2,x\n"))
+    assert headed.names == ("id", "", "note")
+
+
+def test_quotes_and_separators_inside_fields(tmp_path: Path) -> None:
+    frame = read(written(tmp_path, "a.csv", 'name,v\n"Doe, Jane",1\n"say ""hi""",2\n'))
+    assert frame["name"].tolist() == ["Doe, Jane", 'say "hi"']
+
+
+def test_a_stretch_without_values_belongs_to_text_or_numbers_alike(tmp_path: Path, monkeypatch) -> None:
+    path = written(tmp_path, "a.csv", "w,v\nred,1\nblue,2\n,\n,\nred,3\n")
+    monkeypatch.setattr("krein.reading.CHUNK", 2)
+    from krein import reading
+
+    frame = reading._joined(list(chunks(path, size=2)), path)
+    assert frame["w"].tolist() == ["red", "blue", "", "", "red"]
+    np.testing.assert_array_equal(frame["v"], [1, 2, np.nan, np.nan, 3])
+    mixed = written(tmp_path, "b.csv", "w\nred\nblue\n1\n2\n")
+    with pytest.raises(InputError, match="'w' holds numbers in some"):
+        reading._joined(list(chunks(mixed, size=2)), mixed)
+
+
+def test_svmlight_and_numpy_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((7, 3)), np.arange(7.0)
+    dump_svmlight_file(X, y, str(tmp_path / "a.svm"), zero_based=False)
+    np.save(tmp_path / "a.npy", np.column_stack([X, y]))
+    np.savez(tmp_path / "a.npz", X=X, y=y)
+    light, array, archive = read(tmp_path / "a.svm"), read(tmp_path / "a.npy"), read(tmp_path / "a.npz")
+    np.testing.assert_allclose(light["x1"], X[:, 1], rtol=1e-12)
+    np.testing.assert_array_equal(light["target"], y)
+    np.testing.assert_array_equal(array["3"], y)
+    np.testing.assert_array_equal(array["-1"], y)
+    np.testing.assert_array_equal(archive["y"], y)
+    np.testing.assert_array_equal(archive["x2"], X[:, 2])
+
+
+def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
+    plain = read(written(tmp_path, "a.txt", "ACD\n\nCCA\n"))
+    assert (plain.names, plain["text"].tolist()) == (("text",), ["ACD", "CCA"])
+    labelled = read(written(tmp_path, "b.txt", "ACD\t1\nCCA\t0\n"))
+    np.testing.assert_array_equal(labelled["label"], [1.0, 0.0])
+    with pytest.raises(InputError, match="a tab and its label"):
+        read(written(tmp_path, "c.txt", "ACD\t1\nCCA\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("a.csv", "a,b\n1,2\n3\n", "1 fields where the first line has 2"),
+        ("a.csv", "a,a\n1,2\n", "a occurs more than once"),
+        ("a.csv", "", "holds no rows"),
+        ("a.csv", "a,b\n", "holds no rows"),
+        ("a.xls", "x", "extension '.xls' is not known.*csv"),
+        ("a.parquet", "not parquet", "not a readable Parquet"),
+        ("a.npy", "not numpy", "cannot be read as a NumPy array"),
+        ("a.npz", "not a zip", "cannot be read as a NumPy archive"),
+        ("a.svm", "what is this", "cannot be read as svmlight"),
+    ],
+)
+def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path: Path, name: str, text: str, match: str) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    with pytest.raises(InputError, match=match):
+        read(written(tmp_path, name, text))
+
+
+def test_pickles_in_numpy_files_are_not_opened(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read as a NumPy array"):
+        read(tmp_path / "a.npy")
+
+
+def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a file"):
+        read(tmp_path / "none.csv")
+    frame = read(written(tmp_path, "a.csv", "a,b\n1,2\n"))
+    with pytest.raises(InputError, match="no column 'c'; the file has 2 columns: a, b"):
+        frame.without(["c"])
+
+
+def test_the_format_may_be_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.dat", "a;b\n")
+    assert format_of(path, "csv") == "csv"
+    with pytest.raises(InputError, match="format"):
+        format_of(path, "excel")
