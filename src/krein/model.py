@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from tqdm import tqdm
 
@@ -66,6 +67,7 @@ class Model:
     text: str | None  # the column whose texts are compared, or
     encoder: Encoder | None  # how the columns become numbers
     sphere: bool  # rows are brought to length 1
+    offset: float  # what is added to every value: a kernel machine without intercept learns what is around it
     score: Score | None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -82,14 +84,17 @@ class Model:
 
     def predict(self, frame: Frame) -> NDArray[Any]:
         """The class or value of each row; columns the model does not know are left alone."""
-        return np.asarray(self.estimator.predict(self.objects(frame)))
+        return self._shifted(self.estimator.predict(self.objects(frame)))
 
     def predict_with_std(self, frame: Frame) -> tuple[NDArray[Any], NDArray[Any]]:
         """Mean and standard deviation, for a Gaussian process."""
         if not isinstance(self.estimator, GaussianProcessRegressor):
             raise InputError(f"Only a Gaussian process says how sure it is; this is {type(self.estimator).__name__}.")
         mean, std = self.estimator.predict(self.objects(frame), return_std=True)
-        return mean, std
+        return self._shifted(mean), std
+
+    def _shifted(self, values: Any) -> NDArray[Any]:
+        return np.asarray(values + self.offset if self.task == "regression" else values)
 
 
 def learn(
@@ -111,7 +116,7 @@ def learn(
     """
     one_of("task", task, TASKS)
     one_of("machine", machine, MACHINES)
-    parameters = dict(parameters or {})
+    parameters = {"kernel": "rbf"} | (parameters or {}) | {"random_state": random_state, "verbose": verbose}
     y, rest = frame[target], frame.without([target])
     _check_target(y, target)
     task = _task(y) if task == "auto" else task
@@ -119,23 +124,30 @@ def learn(
     if not classes and is_text(y):
         raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
     y = _labels(y) if classes else y
-    text = _text_column(rest, parameters.get("kernel", "rbf"))
-    sphere = parameters.get("kernel", "rbf") in ON_SPHERE
-    estimator = _machine(machine, classes, len(frame), parameters | {"random_state": random_state, "verbose": verbose})
+    text = _text_column(rest, parameters["kernel"])
+    estimator = _machine(machine, classes, len(frame), parameters)
+
+    def fitted(rows: Any) -> Model:
+        part = rest.take(rows)
+        encoder = None if text is not None else encoder_for(part, scale)
+        offset = 0.0 if classes else float(np.mean(y[rows]))
+        model = Model(clone(estimator), target, task, text, encoder, parameters["kernel"] in ON_SPHERE, offset, None)
+        model.estimator.fit(model.objects(part), y[rows] if classes else y[rows] - offset)
+        return model
+
     begin = time.perf_counter()
     values, tested = [], 0
     splits = list(_splits(y, classes, folds, random_state))
     for train, test in tqdm(splits, desc="folds", disable=verbose <= 0, leave=False):
-        encoder = None if text is not None else encoder_for(rest.take(train), scale)
-        fitted = clone(estimator).fit(_objects(rest.take(train), text, encoder, sphere), y[train])
-        values.append(float(fitted.score(_objects(rest.take(test), text, encoder, sphere), y[test])))
+        predicted = fitted(train).predict(rest.take(test))
+        values.append(float((accuracy_score if classes else r2_score)(y[test], predicted)))
         tested += len(test)
     judged = time.perf_counter()
-    encoder = None if text is not None else encoder_for(rest, scale)
-    estimator.fit(_objects(rest, text, encoder, sphere), y)
-    score = Score("accuracy" if classes else "R²", tuple(values), tested, _baseline(y, classes)) if values else None
-    spent = {"judging": judged - begin, "fitting": time.perf_counter() - judged}
-    return Model(estimator, target, task, text, encoder, sphere, score, spent)
+    model = fitted(np.arange(len(y)))
+    if values:
+        model.score = Score("accuracy" if classes else "R²", tuple(values), tested, _baseline(y, classes))
+    model.seconds = {"judging": judged - begin, "fitting": time.perf_counter() - judged}
+    return model
 
 
 def _objects(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:

@@ -1,0 +1,90 @@
+"""A model of a file's columns: judged on rows it has not seen, and predicting as its machine does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC as Theirs
+
+import krein
+from krein.errors import InputError
+from krein.model import learn
+from krein.reading import Frame
+
+WINE = load_wine()
+NAMES = tuple(WINE.feature_names)
+
+
+def wine(labels=None) -> Frame:
+    y = WINE.target.astype(float) if labels is None else np.array(labels, dtype=object)[WINE.target]
+    return Frame((*NAMES, "class"), (*WINE.data.T, y))
+
+
+def test_the_score_is_that_of_scikit_learn_on_the_same_folds():
+    model = learn(wine(), "class", parameters={"C": 2.0, "kernel": "rbf", "gamma": 0.1})
+    theirs = make_pipeline(StandardScaler(), Theirs(C=2.0, gamma=0.1))
+    folds = StratifiedKFold(5, shuffle=True, random_state=0).split(WINE.data, WINE.target)
+    scores = [clone(theirs).fit(WINE.data[a], WINE.target[a]).score(WINE.data[b], WINE.target[b]) for a, b in folds]
+    np.testing.assert_allclose(model.score.values, scores, atol=1e-12)
+    assert model.score.name == "accuracy"
+    assert model.score.baseline == pytest.approx(np.bincount(WINE.target).max() / len(WINE.target))
+    np.testing.assert_array_equal(model.predict(wine()), theirs.fit(WINE.data, WINE.target).predict(WINE.data))
+
+
+def test_labels_come_back_as_the_file_has_them():
+    model = learn(wine(["barolo", "grignolino", "barbera"]), "class", folds=0)
+    assert model.score is None
+    assert set(model.predict(wine())) == {"barolo", "grignolino", "barbera"}
+    assert learn(wine(), "class", folds=0).predict(wine()).dtype == np.int64
+
+
+def test_numbers_are_regressed_and_the_gaussian_process_says_how_sure_it_is():
+    X, y = load_diabetes(return_X_y=True)
+    frame = Frame((*(f"x{i}" for i in range(10)), "y"), (*X.T, y))
+    ridge = learn(frame, "y", folds=3)
+    assert type(ridge.estimator).__name__ == "KernelRidge"
+    assert (ridge.task, ridge.score.name) == ("regression", "R²")
+    assert 0.3 < ridge.score.mean < 0.6
+    assert ridge.score.error == pytest.approx(np.std(ridge.score.values, ddof=1) / np.sqrt(3))
+    process = learn(frame, "y", machine="gp", folds=0, parameters={"kernel": krein.RBF(gamma=0.02), "alpha": 0.5})
+    mean, std = process.predict_with_std(frame)
+    assert mean.shape == std.shape == y.shape
+    assert (std > 0).all()
+    with pytest.raises(InputError, match="Only a Gaussian process"):
+        ridge.predict_with_std(frame)
+
+
+def test_sphere_kernels_get_rows_of_length_one():
+    model = learn(wine(), "class", folds=0, parameters={"kernel": "sphere-polynomial"})
+    np.testing.assert_allclose(np.linalg.norm(model.objects(wine()), axis=1), 1.0)
+
+
+def test_few_whole_numbers_are_classes_and_many_are_not():
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    for y, task in ((np.arange(60.0) % 3, "classification"), (np.arange(60.0), "regression"), (X[:, 0], "regression")):
+        assert learn(Frame(("a", "b", "y"), (*X.T, y)), "y", folds=0).task == task
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "match"),
+    [
+        ({"y": [np.nan, 1.0, 0.0, 1.0]}, {}, "missing in 1 of 4 rows"),
+        ({"y": [1.0, 1.0, 1.0, 1.0]}, {}, "nothing to learn"),
+        ({}, {"machine": "gp"}, "does not do classes; use svm, ridge"),
+        ({}, {"parameters": {"CC": 1}}, "SVC has no parameter CC"),
+        ({}, {"task": "ranking"}, "task"),
+        ({"y": ["a", "b", "a", "b"]}, {"task": "regression"}, "holds text"),
+        ({}, {"parameters": {"kernel": "edit"}}, "one column of text beside the target; it has 0"),
+    ],
+)
+def test_what_cannot_be_learned_is_said(change, options, match):
+    y = change.get("y", [0.0, 1.0, 0.0, 1.0])
+    column = np.array(y, dtype=object if isinstance(y[0], str) else float)
+    frame = Frame(("a", "y"), (np.arange(4.0), column))
+    with pytest.raises(InputError, match=match):
+        learn(frame, "y", folds=0, **options)
