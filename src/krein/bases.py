@@ -20,7 +20,7 @@ from sklearn.utils.extmath import row_norms
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, warn
-from krein.kernels import Evaluator, Kernel, Normalized, count_objects, take
+from krein.kernels import Anchored, Evaluator, Kernel, count_objects, take
 from krein.kernels.objects import is_sparse
 from krein.partition import scale_of, scaled
 from krein.storage import gram, tiles
@@ -54,7 +54,7 @@ class LandmarkMap:
     landmarks: Any  # Z, the objects themselves
     rows: Indices  # (l,) which of the caller's rows they are
     transform: Array  # T, shape (l, k)
-    self_similarities: Array | None = None  # k(z, z) before normalisation, kept for a Normalized kernel
+    self_similarities: Array | None = None  # of an Anchored kernel: k(z, z) before normalisation, say
     usual: float = math.inf  # the largest |k(z, Z)| of a landmark z
     block: Array | None = (
         None  # M_ii, (k, k): |u(x) M_ii| is the size of x's similarities to the cluster; see `limited`
@@ -153,7 +153,7 @@ def sketch(
     harmless = len(rows) == len(members) and evaluator.kernel.traits.psd is True
     share = rounding if harmless else max(rounding, CUTOFF[W.dtype])
     order = order[np.abs(values[order]) > share * float(np.abs(values).max(initial=0.0))]
-    own = evaluator.kernel.kernel.diag(landmarks) if isinstance(evaluator.kernel, Normalized) else None
+    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
     return Sketch(rows, landmarks, values[order], vectors[:, order], W, own, rule == "uniform")
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from krein import blockcholesky, dense
 from krein.arrays import Array, Indices
 from krein.blockcholesky import BlockCholesky, Elimination
 from krein.errors import InputError, warn
-from krein.krylov import extreme, improve
+from krein.krylov import Ends, extreme, improve
 
 __all__ = [
     "BlockSparse",
@@ -40,25 +41,13 @@ DENSE_LIMIT = 6000  # up to this many rows a dense eigendecomposition is a matte
 SOLVE_TOLERANCE = 1e-10  # relative residual asked of the iterative solver
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Both ends of a spectrum: Ritz values, their residuals, and bounds that hold whatever the iteration did."""
-
-    smallest: float
-    largest: float
-    residual: float  # the larger of the two residual norms: an eigenvalue lies within it of each Ritz value
-    lower_bound: float  # no eigenvalue is below (block Gershgorin)
-    upper_bound: float
-    exact: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Group:
     """Blocks of one shape, stacked, so that one batched product serves them all."""
 
     left: Indices  # (m,) block row of each
     right: Indices  # (m,) block column, >= left
-    values: Array  # (m, a, b)
+    values: Array  # (m, a, b), or (m, a): the diagonals of blocks (i, i) that have nothing else
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +70,11 @@ class BlockSparse:
         groups = []
         for keys in by_shape.values():
             pairs = np.asarray(keys, dtype=np.intp)
-            groups.append(Group(pairs[:, 0], pairs[:, 1], np.stack([blocks[i, j] for i, j in keys])))
+            groups.append(
+                Group(
+                    pairs[:, 0], pairs[:, 1], dense.stacked([blocks[i, j] for i, j in keys], keys[0][0] == keys[0][1])
+                )
+            )
         return cls(tuple(int(k) for k in ranks), tuple(groups))
 
     @cached_property
@@ -108,17 +101,19 @@ class BlockSparse:
     def blocks(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (i, j, block), i <= j."""
         for g in self.groups:
-            yield from zip(g.left.tolist(), g.right.tolist(), g.values, strict=True)
+            yield from zip(g.left.tolist(), g.right.tolist(), dense.unstacked(g.values), strict=True)
 
     @cached_property
     def _where(self) -> dict[tuple[int, int], Array]:
-        return {(i, j): block for i, j, block in self.blocks()}
+        pairs = ((zip(g.left.tolist(), g.right.tolist(), strict=True), g.values) for g in self.groups)
+        return {key: held for keys, values in pairs for key, held in zip(keys, values, strict=True)}
 
     def block(self, i: int, j: int) -> Array:
         """Block (i, j), zero where none was kept."""
-        if (min(i, j), max(i, j)) not in self._where:
+        held = self._where.get((min(i, j), max(i, j)))
+        if held is None:
             return np.zeros((self.ranks[i], self.ranks[j]))
-        return self._where[i, j] if i <= j else self._where[j, i].T
+        return np.diag(held) if held.ndim == 1 else held if i <= j else held.T
 
     def map_blocks(self, change: Callable[[int, int, Array], Array], ranks: Sequence[int]) -> BlockSparse:
         """Return the core whose block (i, j) is ``change(i, j, block)``, with the new ranks."""
@@ -131,8 +126,11 @@ class BlockSparse:
         flat = x.reshape(self.shape[0], -1) if x.size else np.zeros((self.shape[0], x.size))
         out = np.zeros(flat.shape, dtype=np.result_type(flat.dtype, np.float64))
         for g in self.groups:
-            a, b = g.values.shape[1:]
+            a, b = g.values.shape[1], g.values.shape[-1]
             rows = self.starts[g.left][:, None] + np.arange(a)  # (m, a)
+            if g.values.ndim == 2:
+                out[rows] += g.values[:, :, None] * flat[rows]
+                continue
             cols = self.starts[g.right][:, None] + np.arange(b)  # (m, b)
             np.add.at(out, rows, g.values @ flat[cols])
             if not np.array_equal(g.left, g.right):
@@ -173,10 +171,16 @@ class BlockSparse:
         return np.concatenate([np.empty((2, 0), dtype=np.intp), *pairs], axis=1)  # (2, m)
 
     @cached_property
+    def graph(self) -> Any:
+        """(c, c), sparse: which blocks have a block with each other."""
+        c, (left, right) = len(self.ranks), self._pairs
+        half = csr_array((np.ones(len(left), dtype=bool), (left, right)), shape=(c, c))
+        return half + half.T
+
+    @cached_property
     def components(self) -> Indices:
         """(c,) a number for each block: the same where blocks are coupled, directly or through others."""
-        c, (left, right) = len(self.ranks), self._pairs
-        return np.asarray(connected_components(coo_array((np.ones(len(left)), (left, right)), shape=(c, c)))[1])
+        return np.asarray(connected_components(self.graph)[1])
 
     @cached_property
     def has_spectrum(self) -> bool:
@@ -354,8 +358,9 @@ def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
     one = Group(np.arange(1), np.arange(1), core[None]) if isinstance(core, np.ndarray) else None
     size = gap = 0.0
     for g in core.groups if one is None else (one,):  # type: ignore[union-attr]
-        diagonal = np.array_equal(g.left, g.right)
-        for part, mirrored in dense.strips(g.values):  # no copy of the whole is made
+        diagonal = np.array_equal(g.left, g.right) and g.values.ndim == 3  # a bare diagonal mirrors itself
+        values = g.values if g.values.ndim == 3 else g.values[:, None]
+        for part, mirrored in dense.strips(values):  # no copy of the whole is made
             if not np.isfinite(part).all():
                 raise InputError(f"{name} holds NaN or infinite values; it needs finite numbers.")
             size = max(size, float(np.abs(part).max(initial=0.0)))

@@ -18,6 +18,7 @@ from krein.errors import KreinWarning, warn
 from krein.exact import whole_matrix
 from krein.factorization import Factorization, compressed
 from krein.kernels import Evaluator, take
+from krein.landmarked import couple_by_landmarks
 from krein.pairwise import links, nystrom_bases, spectral_ranks
 from krein.partition import Partition, partition
 from krein.plan import Plan
@@ -51,6 +52,8 @@ class Parts:
 def build(plan: Plan, evaluator: Evaluator) -> Parts:
     """Parts 1 to 3 for a plan whose numbers of blocks and ranks are chosen."""
     assert plan.n_blocks is not None
+    if plan.coupling == "landmark":
+        return _stored(plan, *couple_by_landmarks(plan, evaluator))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
     ranks = ranks_of(plan, clusters, evaluator)
     if plan.coupling == "pairwise":
@@ -238,11 +241,27 @@ def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[Landma
     least = min(APART, DENSE_CORE) if kept.is_block_diagonal else DENSE_CORE
     sparse = kept.shape[0] > least and 2 * filled <= kept.shape[0] ** 2
     factorization, turns = compressed(bases, kept, clusters.order, 0.0, plan.dtype or plan.own_dtype, dense=not sparse)
+    if isinstance(factorization.core, BlockSparse) and factorization.core.is_block_diagonal:
+        factorization, turns = _turned(factorization, factorization.core, turns)
     finished = tuple(
         replace(m, transform=right_divide(m.transform, T), block=None if m.block is None else T @ m.block)
         for m, T in zip(maps, turns, strict=True)
     )
     return Parts(clusters, finished, factorization)
+
+
+def _turned(f: Factorization, core: BlockSparse, turns: list[Array]) -> tuple[Factorization, list[Array]]:
+    """The same matrix with each block seen in its eigenvectors: a core of blocks on their own in r numbers."""
+    bases, maps = list(f.bases), None if f.maps is None else list(f.maps)
+    blocks: dict[tuple[int, int], Array] = {}
+    for i, block in enumerate(core.diagonal_blocks()):
+        values, V = np.linalg.eigh(block)
+        held = bases if maps is None else maps
+        held[i] = held[i] @ V
+        turns[i] = V.T @ turns[i]
+        blocks[i, i] = np.diag(values)
+    turned = BlockSparse.from_blocks(core.ranks, blocks)
+    return replace(f, bases=tuple(bases), core=turned, maps=None if maps is None else tuple(maps)), turns
 
 
 def _shrunk(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:

@@ -19,7 +19,9 @@ __all__ = [
     "singular",
     "solve",
     "spectral_norm_bounds",
+    "stacked",
     "strips",
+    "unstacked",
 ]
 
 EPS = float(np.finfo(np.float64).eps)
@@ -97,6 +99,18 @@ def indefinite(smallest: float) -> IndefiniteError:
         f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
         f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
     )
+
+
+def stacked(blocks: list[Array], square: bool) -> Array:
+    """(m, a, b); of ``square`` blocks that are diagonal to the last bit (m, a): a numbers for a²."""
+    if square and len(blocks[0]) > 1 and all(np.count_nonzero(b) == np.count_nonzero(b.diagonal()) for b in blocks):
+        return np.stack([b.diagonal() for b in blocks])
+    return np.stack(blocks)
+
+
+def unstacked(values: Array) -> Array:
+    """(m, a, b), the blocks that `stacked` was given."""
+    return values if values.ndim == 3 else np.where(np.eye(values.shape[1], dtype=bool), values[:, :, None], 0.0)
 
 
 def strips(stack: Array) -> Iterator[tuple[Array, Array]]:

@@ -11,7 +11,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.bases import LandmarkMap
 from krein.blocksparse import EPS, BlockSparse
-from krein.kernels import Evaluator, Normalized, take
+from krein.kernels import Anchored, Evaluator, take
 from krein.plan import Plan
 
 __all__ = ["whole_matrix"]
@@ -26,7 +26,7 @@ def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, 
     kept = np.flatnonzero(np.abs(values) > len(K) * EPS * np.abs(values).max())
     kept = kept[np.argsort(-np.abs(values[kept]), kind="stable")]
     U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
-    own = kernel.kernel.diag(plan.objects) if isinstance(kernel, Normalized) else None
+    own = kernel.own(plan.objects) if isinstance(kernel, Anchored) else None
     usual = float(peak * np.linalg.norm(K / peak, axis=1).max())
     every = np.arange(len(K))
     extension = LandmarkMap(take(plan.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are

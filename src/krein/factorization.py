@@ -208,8 +208,11 @@ class Factorization:
         """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
         here, there = check_indices(rows, self.shape[0]), check_indices(cols, self.shape[0])
         out = np.zeros((len(here), len(there)))
+        rights = {j: (yours, right) for j, yours, right in self._by_block(there)}
         for i, mine, left in self._by_block(here):
-            for j, yours, right in self._by_block(there):
+            met = rights if isinstance(self.core, np.ndarray) else self.core.graph[[i]].indices
+            for j in (j for j in met if j in rights):
+                yours, right = rights[j]
                 out[np.ix_(mine, yours)] = left @ self._core_block(i, j) @ right.T
         out[np.equal.outer(here, there)] += self.shift
         return out

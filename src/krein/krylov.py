@@ -7,6 +7,7 @@ iteration claims is not used, the residual is computed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,9 +16,21 @@ import scipy.sparse.linalg as spla
 
 from krein.arrays import Array
 
-__all__ = ["extreme", "improve"]
+__all__ = ["Ends", "extreme", "improve"]
 
 EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of a spectrum: Ritz values, their residuals, and bounds that hold whatever the iteration did."""
+
+    smallest: float
+    largest: float
+    residual: float  # the larger of the two residual norms: an eigenvalue lies within it of each Ritz value
+    lower_bound: float  # no eigenvalue is below (block Gershgorin)
+    upper_bound: float
+    exact: bool
 
 
 def extreme(product: Callable[[Array], Array], n: int, which: Literal["SA", "LA"], norm: float) -> tuple[float, float]:

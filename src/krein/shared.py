@@ -20,7 +20,7 @@ import scipy.linalg
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, choose_landmarks, right_divide
 from krein.blocksparse import BlockSparse, congruent, row_grams
-from krein.kernels import Evaluator, Normalized, take
+from krein.kernels import Anchored, Evaluator, take
 from krein.kernels.objects import is_sparse
 from krein.partition import Partition
 from krein.plan import Plan
@@ -200,7 +200,7 @@ def _outlook(
     """U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
     objects, n = plan.objects, len(members)
     landmarks = take(objects, rows)
-    own = evaluator.kernel.kernel.diag(landmarks) if isinstance(evaluator.kernel, Normalized) else None
+    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
     n_tried = ROWS_TRIED * len(rows)
     tried = np.sort(rng.choice(n, n_tried, replace=False)) if n_tried < n else np.arange(n)
     first = evaluator.cross(take(objects, members[tried]), landmarks, own)

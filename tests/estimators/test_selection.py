@@ -127,10 +127,10 @@ def test_the_memory_is_kept():
     for room in (2e5, 4e5, 1e6):
         choice = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=room, seed=0)
         a = krein.approximate(X, choice.kernel, **choice.parameters, random_state=0)
-        assert a.factorization.nbytes + a.nbytes <= 1.25 * room
-    none = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=2.5e4, seed=0)
+        assert a.factorization.nbytes <= room  # what new objects need is not counted, as in krein.approximate
+    none = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=1.8e4, seed=0)  # order alone takes 16,800
     assert "no candidate" in none.reason  # what is left open is left to the matrix error
-    assert none.parameters["max_memory"] == 2.5e4
+    assert none.parameters["max_memory"] == 1.8e4
     assert none.parameters["n_blocks"] == "auto"
 
 

@@ -22,7 +22,7 @@ from krein.blocksparse import BlockSparse
 from krein.correction import changed
 from krein.errors import one_of
 
-__all__ = ["judge_for"]
+__all__ = ["compared", "judge_for", "preferred"]
 
 JUDGED = 1000  # rows looked at, at most
 FOLDS, REPEATS = 5, 2
@@ -72,20 +72,49 @@ def judge_for(
         rows = np.sort(rng.permutation(n)[:JUDGED])
         K = a.factorization.entries(rows, rows)
         held = np.broadcast_to(np.asarray(strength, dtype=np.float64), n)[rows]
-        met = np.zeros((len(known), len(rows)))
-        for train, test in (fold for _ in range(REPEATS) for fold in _folds(y[rows], task, rng)):
-            scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
-            own = held[train] * (scale if learner == "svm" else 1.0 / scale)
-            learn = _learner(learner, task, y[rows][train], own, epsilon)
-            corrected = _Corrected(K[np.ix_(train, train)], scale)
-            for i, how in enumerate(known):
-                guess = learn(corrected.matrix(how), corrected.rows(K[np.ix_(test, train)], how))
-                met[i, test] += _met(y[rows][test], guess, task)
-        gain = met - met[0]
-        best = int(np.argmax(gain.mean(1)))
-        return known[best] if gain[best].mean() > gain[best].std() / np.sqrt(len(rows)) else known[0]
+        met = compared(
+            K, y[rows], known, task=task, learner=learner, strength=held, n=n, rng=rng, epsilon=epsilon
+        )  # fmt: skip
+        return known[preferred(met)]
 
     return judge
+
+
+def compared(
+    K: Array,
+    y: Array,
+    names: tuple[str, ...],
+    *,
+    task: str,
+    learner: str,
+    strength: Any,
+    n: int,
+    rng: np.random.Generator,
+    epsilon: float = 0.1,
+) -> Array:
+    """How well each row of a small matrix K is met after each correction when it is left out, (len(names), m).
+
+    1 or 0 for the right class or another, or the negative square of the error; a mean over two ways to cut the folds.
+    ``n`` rows are what the m stand for; "none" leaves K as it is.
+    """
+    held = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(K))
+    met = np.zeros((len(names), len(K)))
+    for train, test in (fold for _ in range(REPEATS) for fold in _folds(y, task, rng)):
+        scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
+        own = held[train] * (scale if learner == "svm" else 1.0 / scale)
+        learn = _learner(learner, task, y[train], own, epsilon)
+        corrected = _Corrected(K[np.ix_(train, train)], scale)
+        for i, how in enumerate(names):
+            guess = learn(corrected.matrix(how), corrected.rows(K[np.ix_(test, train)], how))
+            met[i, test] += _met(y[test], guess, task) / REPEATS
+    return met
+
+
+def preferred(met: Array) -> int:
+    """Which correction to take: the first, unless another is better by more than one standard error, row by row."""
+    gain = met - met[0]
+    best = int(np.argmax(gain.mean(1)))
+    return best if gain[best].mean() > gain[best].std() / np.sqrt(met.shape[1]) else 0
 
 
 class _Corrected:
@@ -96,13 +125,15 @@ class _Corrected:
         self.values, self.vectors = np.linalg.eigh((K + K.T) / 2.0)
 
     def matrix(self, how: str) -> Array:
+        if how == "none":
+            return self.K
         if how == "shift":
             return self.K + max(0.0, -float(self.values[0]) * self.scale) * np.eye(len(self.K))
         return np.asarray(self._factor(how) * ((self.vectors * self._changed(how)) @ self.vectors.T))
 
     def rows(self, between: Array, how: str) -> Array:
         """k(x, X) K⁺ f(K): the corrected similarities of objects that had no part in the spectrum."""
-        if how == "shift":
+        if how in ("none", "shift"):
             return between
         kept = np.abs(self.values) > CUTOFF * np.abs(self.values).max(initial=0.0)
         turned = np.where(kept, self._changed(how) / np.where(kept, self.values, 1.0), 0.0)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
+from krein.blocksparse import BlockSparse
 from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, one_of, warn
@@ -35,6 +36,8 @@ from krein.solvers.refine import SCREENED, refine_exactly
 __all__ = ["DualMachine", "NotConverged"]
 
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
+APART_ROWS = 8000  # the same where the core is thousands of blocks on their own: one by one they take longer
+FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
 LOW_RANK = 3  # rows per rank from which on the factored solver is the faster one anyway
 HUGE = 1e10  # stands for C = inf: no hard margin needs more
 
@@ -167,15 +170,16 @@ class DualMachine(KernelMachine):
                 tol=tol, max_iter=limit, start=start, verbose=self.verbose,
             )  # fmt: skip
 
-        if m > DENSE_ROWS or (psd and LOW_RANK * f.rank < m):
+        dense = APART_ROWS if isinstance(f.core, BlockSparse) and f.core.is_block_diagonal else DENSE_ROWS
+        if m > dense or (psd and LOW_RANK * f.rank < m):
             dual = factored()
             if whole is not None:
                 dual = made_exact(whole[np.ix_(task.rows, task.rows)], task, dual, self.tol)
         else:
             K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
             dual = solve_dense(
-                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, start=start, other=factored,
-                options=options,
+                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd,
+                exact=m <= DENSE_ROWS and self.tol <= FINE, start=start, other=factored, options=options,
             )  # fmt: skip
         if not refined:
             return dual
@@ -200,6 +204,7 @@ class DualMachine(KernelMachine):
         self._gaps = np.array([dual.gap for dual in duals])
         self._steps = np.array([max(1, dual.n_iter) for dual in duals], dtype=np.int32)
         self.gap_ = float(self._gaps.max())
+        self.gap_paths_ = [np.array(dual.path, dtype=np.float64).reshape(-1, 2) for dual in duals]
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
         left = sum(not dual.converged for dual in duals if not dual.method.startswith("refined"))

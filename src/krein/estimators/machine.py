@@ -7,8 +7,9 @@ or remembered), `_settle` (the correction, named in an attribute and, where it c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from krein.estimators.expansion import is_exact
 from krein.estimators.given import check_square
 from krein.estimators.naming import kernel_for
 from krein.estimators.selection import Choice, Chooser
-from krein.kernels import Kernel, Precomputed, count_objects
+from krein.kernels import Kernel, Precomputed, count_objects, is_vectors
 from krein.kernels.kernel import is_number
 from krein.objects import takes_vectors
 from krein.spectrum import certify
@@ -148,19 +149,26 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return checked
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if isinstance(X, str | bytes | dict) or X is None or np.isscalar(X):
+            raise InputError(f"X must be a sequence of objects, a list for instance; got {type(X).__name__}.")
         if not isinstance(y, str):
             check_consistent_length(X, y)
-        return X if isinstance(X, np.ndarray) else list(X), y
+        found = X if isinstance(X, np.ndarray) else list(X)
+        if len(found) == 0:
+            raise InputError("X must hold at least 1 object; got none.")
+        return found, y
 
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers; a kernel that compares other objects may be given a sequence of them."""
         kernel = self._similarity
         if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
             return True
+        if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices"):
+            return False
         if isinstance(X, list | tuple):
             return bool(X) and not isinstance(X[0], str | bytes | dict) and np.ndim(X[0]) == 1 and _even(X)
         shape, kind = getattr(X, "shape", ()), getattr(getattr(X, "dtype", None), "kind", "f")
-        return len(shape) == 2 and kind in "biuf" and not isinstance(kernel, Precomputed)
+        return len(shape) == 2 and kind in "biuf"
 
     @property
     def _precomputed(self) -> bool:
@@ -193,7 +201,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if self.approximation is not None:
             return self._handed(objects, kernel)
         n = count_objects(objects)
-        asked = self._request(n, scored=chooser is not None)
+        bare = not is_vectors(objects)
+        if bare and chooser is not None and not chooser.tune and self._unsaid:
+            chooser = None  # trying would cost more similarities than building
+        asked = self._request(n, scored=chooser is not None, bare=bare)
         if chooser is not None and not chooser.has_work(n, **asked):
             chooser = None
         key: Hashable | None = None
@@ -208,18 +219,37 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 return Built(approximate(objects, kernel, **asked, **options))
             choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
             own = {} if self.drop == "auto" else {"drop": self.drop}
-            return Built(approximate(objects, choice.kernel, **asked | choice.parameters | own, **options), choice)
+            while True:
+                a = approximate(objects, choice.kernel, **asked | choice.parameters | own, **options)
+                held, room = a.factorization.nbytes, self.max_memory or math.inf
+                if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
+                    return Built(a, choice)
+                # the rows it was tried on took less: what was asked for holds
+                choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
 
         built = remembered(key, objects, kernel, build)
         self.selection_ = built.choice
         return built.approximation
 
-    def _request(self, n: int, scored: bool = False) -> dict[str, Any]:
-        """What to ask `krein.approximate` for; PLAIN where nothing is said of many rows and no score decides."""
+    @property
+    def _unsaid(self) -> bool:
+        """Whether nothing is said of blocks, ranks or limits."""
+        said = (self.n_blocks, self.rank, self.coupling, self.max_error, self.max_memory)
+        return said == ("auto", "auto", "shared", None, None)
+
+    def _request(self, n: int, scored: bool = False, bare: bool = False) -> dict[str, Any]:
+        """What to ask `krein.approximate` for; PLAIN where nothing is said of many rows and no score decides.
+
+        ``bare`` objects have nothing but their similarities, and those may be dear: each is compared with one sample of
+        landmarks and with some of its own block.
+        """
         names = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory", "dtype")
         asked = {name: getattr(self, name) for name in names}
-        unsaid = (self.n_blocks, self.rank, self.coupling, self.max_error, self.max_memory)
-        if not scored and n > EXACT_ROWS and unsaid == ("auto", "auto", "shared", None, None):
+        if scored or n <= EXACT_ROWS or not self._unsaid:
+            return asked
+        if bare:
+            asked |= {"coupling": "landmark"}
+        else:
             asked |= {"n_blocks": PLAIN[0], "rank": PLAIN[1], "drop": 0.0 if self.drop == "auto" else self.drop}
         return asked
 

@@ -25,6 +25,7 @@ from krein.arrays import Array, Indices, stream
 from krein.building import APART
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
+from krein.estimators.budget import Trial, leader, within
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.partition import partition
 from krein.solvers.leave_one_out import decompose
@@ -48,24 +49,7 @@ FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One candidate and the score of the rows it was tried on."""
-
-    n_blocks: int  # of all rows
-    rank: int
-    coupled: bool
-    kernel: Kernel
-    score: float  # of rows left out: accuracy or R²
-    tie: float  # the mean squared error, negative: what decides between equal scores
-    nbytes: int  # forecast for all rows, maps included
-    seconds: float
-
-    @property
-    def key(self) -> tuple[int, int, bool, Kernel]:
-        return self.n_blocks, self.rank, self.coupled, self.kernel
+SMALL = ("float16", "int8")  # tried beside X's own type where memory is given
 
 
 @dataclass(frozen=True)
@@ -97,7 +81,8 @@ class Choice:
     def __str__(self) -> str:
         lines = [("blocks", "rank", "coupled", "gamma", "score", "MB", "seconds", "")]
         for t in self.tried:
-            mark = "<- chosen" if t.key == (self.n_blocks, self.rank, self.drop == 0.0, self.kernel) else ""
+            mine = (self.n_blocks, self.rank, self.drop == 0.0, self.kernel, self.dtype)
+            mark = "<- chosen" if t.key == mine else ""
             gamma = getattr(t.kernel, "gamma", None)
             lines.append(
                 (str(t.n_blocks), str(t.rank), "yes" if t.coupled else "no", "" if gamma is None else f"{gamma:.3g}",
@@ -161,7 +146,9 @@ class Chooser:
             )  # fmt: skip
         known = {"n_blocks": n_blocks, "rank": rank, "max_memory": max_memory, "dtype": dtype}
         trials = _Trials(objects, kernel, self, known, seed, verbose)
-        best = trials.over_blocks() if open_blocks else trials.score(*trials.given(), kernel)
+        tight = open_blocks and max_memory is not None
+        over = trials.over_budget if tight else trials.over_blocks
+        best = over() if open_blocks else trials.score(*trials.given(), kernel)
         if best is None:
             return Choice(
                 n_blocks, rank, "auto", dtype, max_memory, kernel, (), 0, "no candidate fits max_memory: the matrix "
@@ -169,7 +156,7 @@ class Chooser:
             )  # fmt: skip
         if self.tune:
             best = trials.tuned(best)
-        if open_blocks:
+        if open_blocks and not tight:  # given memory is there to be used
             best = trials.cheapest(trials.climbed(best))
         made = Choice(
             n_blocks, rank, "auto", dtype, max_memory, best.kernel, tuple(trials.tried), len(trials.rows),
@@ -179,7 +166,7 @@ class Chooser:
             return made
         what = "coupled blocks" if best.coupled else "blocks on their own"
         return replace(
-            made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=trials.dtype,
+            made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=best.dtype,
             max_memory=None, reason=f"{what} have the best score, {best.score:.4f}",
         )  # fmt: skip
 
@@ -212,10 +199,12 @@ class _Trials:
         self.n_blocks = None if known["n_blocks"] == "auto" else int(known["n_blocks"])
         self.rank = None if known["rank"] == "auto" else int(known["rank"])
         self.room = known["max_memory"] or MAX_MEMORY
+        self.tight = known["max_memory"] is not None
         self.dear = not is_vectors(objects) or isinstance(kernel, FromCallable)
         own = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
         self.dtype = own if known["dtype"] == "auto" else str(np.dtype(known["dtype"]))
-        if known["dtype"] == "auto" and self.nbytes(-(-self.n // 256), 64, False) > self.room:
+        self.types = (own, *SMALL) if known["dtype"] == "auto" else (self.dtype,)
+        if known["dtype"] == "auto" and not self.tight and self.nbytes(-(-self.n // 256), 64, False) > self.room:
             self.dtype = "float32"  # bases need few digits
         self.mean, self.spread = want.targets.mean(0), float(np.square(want.targets - want.targets.mean(0)).sum())
         self.rows = self._regions()
@@ -243,7 +232,7 @@ class _Trials:
         size = SIZES[self.dtype]
         landmarks = 6 * rank if coupled else min(2 * rank, max(rank, self.n // (2 * n_blocks)))
         dense = coupled or n_blocks * rank <= APART
-        core = 8 * (n_blocks * rank) ** 2 if dense else 8 * n_blocks * rank**2
+        core = 8 * (n_blocks * rank) ** 2 if dense else 8 * n_blocks * (rank + 2)
         inner = 0 if self.dtype == "float64" else 8 * n_blocks * rank**2
         maps = n_blocks * (8 * landmarks * rank + size * landmarks * d + 8 * rank**2)
         return self.n * (rank * size + 8) + core + inner + maps
@@ -263,6 +252,17 @@ class _Trials:
             found = self._try(self.n_blocks or c, max(1, min(k, LARGEST // (self.n_blocks or c))), True)
             if found is not None and found.score < apart - FAR:
                 break
+        return self.best if self.tried else None
+
+    def over_budget(self) -> Trial | None:
+        """The best of what fits the memory given, None if nothing does."""
+
+        def score(n_blocks: int, rank: int, coupled: bool, dtype: str) -> Trial:
+            self.dtype = dtype
+            return self.score(n_blocks, rank, coupled, self.kernel)
+
+        self.tried = within(self.n, self.room, self.types, self.n_blocks, self.rank, score)
+        self.dtype = self.best.dtype if self.tried else self.dtype
         return self.best if self.tried else None
 
     def given(self) -> tuple[int, int, bool]:
@@ -294,7 +294,7 @@ class _Trials:
     @property
     def best(self) -> Trial:
         """The best so far."""
-        return max(self.tried, key=lambda t: (t.score, t.tie))
+        return leader(self.tried)
 
     def _try(self, n_blocks: int, rank: int, coupled: bool) -> Trial | None:
         """The score at this rank, or at the next lower one that the memory allows; a rank that is given is kept."""
@@ -315,7 +315,7 @@ class _Trials:
 
     def score(self, n_blocks: int, rank: int, coupled: bool, kernel: Kernel) -> Trial:
         for t in self.tried:
-            if t.key == (n_blocks, rank, coupled, kernel):
+            if t.key == (n_blocks, rank, coupled, kernel, self.dtype):
                 return t
         start = time.perf_counter()
         sample = self._drawn(n_blocks * rank) if coupled else self.rows
@@ -330,7 +330,12 @@ class _Trials:
             )  # fmt: skip
             score, tie = self._met(a, sample, m / self.n if coupled else 1.0)
         taken = time.perf_counter() - start
-        found = Trial(n_blocks, rank, coupled, kernel, score, tie, self.nbytes(n_blocks, rank, coupled), taken)
+        held = self.nbytes(n_blocks, rank, coupled)
+        if self.tight:
+            f = a.factorization
+            fixed = f.nbytes - sum(B.nbytes for B in f.bases) - f.order.nbytes if coupled else 0  # core and maps
+            held = round((f.nbytes - fixed) * self.n / m) + fixed
+        found = Trial(n_blocks, rank, coupled, kernel, score, tie, held, taken, self.dtype)
         self.tried.append(found)
         if self.verbose:
             print(f"{n_blocks} blocks of rank {rank}, {'coupled' if coupled else 'on their own'}: {score:.4f}")

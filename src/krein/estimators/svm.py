@@ -41,7 +41,7 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     multi_class : "ovo" or "ovr"
         How more than two classes are trained: each pair, as scikit-learn does, or each class against the rest.
     tol : float, default=1e-6
-        The duality gap to reach, relative to the objective. Small duals are solved to rounding whatever it is.
+        The duality gap to reach, relative to the objective. Up to 1e-4 small duals are solved to rounding.
     max_iter : int, default=-1
         Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
         limit for the former, 100 for the latter.
@@ -69,7 +69,7 @@ n_iter_, shape_fit_
     approximation_, correction_, n_negative_, relative_error_
         The matrix that was used, what was done to make it psd, how many eigenvalues were negative before, and its
         error.
-    converged_, gap_
+    converged_, gap_, gap_paths_
         Whether all duals reached ``tol``, and the largest relative duality gap.
 
     Notes

@@ -59,7 +59,7 @@ approximation, random_state, n_jobs, verbose
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_, coef_, fit_status_, n_iter_, shape_fit_
         As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual.
-    approximation_, correction_, n_negative_, relative_error_, converged_, gap_
+    approximation_, correction_, n_negative_, relative_error_, converged_, gap_, gap_paths_
         See `krein.estimators.svm.SVC`.
     """
 
@@ -109,7 +109,7 @@ approximation, random_state, n_jobs, verbose
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_, offset_, coef_, fit_status_, n_iter_, shape_fit_
         As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual.
-    approximation_, correction_, n_negative_, relative_error_, converged_, gap_
+    approximation_, correction_, n_negative_, relative_error_, converged_, gap_, gap_paths_
         See `krein.estimators.svm.SVC`.
     """
 

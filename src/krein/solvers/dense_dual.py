@@ -76,24 +76,30 @@ def solve_dense(
     tol: float = 1e-6,
     max_iter: int = -1,
     psd: bool = True,
+    exact: bool = True,
     start: Dual | None = None,
     other: Callable[[], Dual] | None = None,
     options: dict[str, Any] | None = None,
 ) -> Dual:
     """Solve the task on its matrix K (m, m); ``other`` is asked where neither LIBSVM nor the polish gets there.
 
-    With an indefinite K it is LIBSVM's stationary point, and the gap says little. ``options`` go to LIBSVM: cache_size,
-    shrinking.
+    With an indefinite K it is LIBSVM's stationary point, and the gap says little. Without ``exact`` a gap of ``tol`` is
+    enough: a polish costs the cube of the support vectors. ``options`` go to LIBSVM: cache_size, shrinking.
     """
     problem = task.problem(K)
     steps, finished = 0, True
     best: Dual | None = None
+    path: list[tuple[int, float]] = []
+
+    def marked(dual: Dual) -> Dual:
+        path.append((dual.n_iter, dual.gap))
+        return replace(dual, path=tuple(path))
 
     def polished(b: Array) -> Dual | None:
         nonlocal steps
         b, mu, rounds = polish(K, task, b)
         steps += rounds
-        return _dual(problem, b, mu, steps, tol, "libsvm") if _is_clean(K, task, b, mu) else None
+        return marked(_dual(problem, b, mu, steps, tol, "libsvm")) if _is_clean(K, task, b, mu) else None
 
     if start is not None and psd:
         done = polished(np.clip(start.coefficients, task.low, task.high))
@@ -104,10 +110,15 @@ def solve_dense(
     for asked in stages if psd else (last,):
         b, mu, used, finished = libsvm(K, task, asked, max_iter, options or {})
         steps += used
-        done = _dual(problem, b, mu, steps, tol, "libsvm")
+        done = marked(_dual(problem, b, mu, steps, tol, "libsvm"))
         best = done if best is None or done.gap <= best.gap else best
         if not psd or (not finished and max_iter > 0):
-            return replace(best, n_iter=steps, converged=finished if not psd else best.converged)
+            done = replace(best, converged=finished if not psd else best.converged)
+            return replace(done, n_iter=steps, path=tuple(path))
+        if not exact:
+            if best.converged:
+                return replace(best, path=tuple(path))
+            continue
         done = polished(b)
         if done is not None:
             return done
@@ -117,19 +128,20 @@ def solve_dense(
         done = polished(found.coefficients)
         if done is not None:
             return done
-        found = _dual(problem, found.coefficients, found.intercept, steps, tol, found.method)
+        found = marked(_dual(problem, found.coefficients, found.intercept, steps, tol, found.method))
         best = found if best is None or found.gap <= best.gap else best
     assert best is not None
-    return replace(best, n_iter=steps)
+    return replace(best, n_iter=steps, path=tuple(path))
 
 
 def made_exact(K: Array, task: Task, dual: Dual, tol: float) -> Dual:
     """Return ``dual``, from another solver, polished on K if that comes out clean; judged by K in any case."""
     problem = task.problem(K)
     b, mu, rounds = polish(K, task, dual.coefficients)
+    found = _dual(problem, dual.coefficients, dual.intercept, dual.n_iter, tol, dual.method)
     if _is_clean(K, task, b, mu):
-        return _dual(problem, b, mu, dual.n_iter + rounds, tol, dual.method)
-    return _dual(problem, dual.coefficients, dual.intercept, dual.n_iter, tol, dual.method)
+        found = _dual(problem, b, mu, dual.n_iter + rounds, tol, dual.method)
+    return replace(found, path=(*dual.path, (found.n_iter, found.gap)))
 
 
 def _dual(problem: Problem, b: Array, mu: float, steps: int, tol: float, method: str) -> Dual:

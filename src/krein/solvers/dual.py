@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut
 from krein.solvers.system import Part, parts_of
 
-__all__ = ["Dual", "solve_dual"]
+__all__ = ["Dual", "Path", "solve_dual"]
 
+Path: TypeAlias = tuple[tuple[int, float], ...]
 METHODS = ("auto", "interior-point", "newton")
 EXACT = 1e-3  # share of tol at which the polish found the right set
 FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
@@ -40,6 +41,7 @@ class Dual:
     n_iter: int
     converged: bool
     method: str
+    path: Path = ()  # how the gap fell: (steps so far, gap), a polish last
 
     @property
     def support(self) -> Any:
@@ -81,10 +83,11 @@ def solve_dual(
         raise InputError(f"tol must be a number between 0 and 1, the relative duality gap to reach; got {tol!r}.")
     chosen = np.arange(f.shape[0]) if rows is None else check_indices(rows, f.shape[0])
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
-    point, steps, used = _solved(problem, tol, int(max_iter), _begun(problem, chosen, start), method, verbose)
+    point, steps, used, path = _solved(problem, tol, int(max_iter), _begun(problem, chosen, start), method, verbose)
     point = _tidied(problem, point, tol)
     own = point.b[chosen] if problem.f is f else point.b  # other rows were carried along, or none
-    return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used)
+    path = (*path, (steps, point.gap))
+    return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used, path)
 
 
 def _begun(problem: Problem, rows: Any, start: Dual | None) -> tuple[Array, float] | None:
@@ -103,18 +106,19 @@ def _begun(problem: Problem, rows: Any, start: Dual | None) -> tuple[Array, floa
 
 def _solved(
     problem: Problem, tol: float, max_iter: int, start: tuple[Array, float] | None, method: str, verbose: int
-) -> tuple[Point, int, str]:
+) -> tuple[Point, int, str, Path]:
     forced = _only_point(problem)
     if forced is not None:
-        return forced, 0, "interior-point"
+        return forced, 0, "interior-point", ()
     parts = parts_of(problem.f)
+    path: list[tuple[int, float]] = []
     if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
-        point, ends, steps = newton(problem, parts, tol, min(max_iter, NEWTON_STEPS), start, verbose)
+        point, ends, steps = newton(problem, parts, tol, min(max_iter, NEWTON_STEPS), start, verbose, path)
         if point.gap <= POLISHED_FROM:
             finer = polish(problem, parts, point, ends)
             point = finer if finer is not None and finer.gap <= max(point.gap, 0.1 * tol) else point
         if point.gap <= tol:
-            return point, steps, "newton"
+            return point, steps, "newton", tuple(path)
     run = InteriorPoint(problem, parts)
     polished: Point | None = None
     for target in (tol, *FURTHER * tol):
@@ -128,8 +132,8 @@ def _solved(
         if polished is not None and polished.gap <= EXACT * tol:
             break
     if polished is not None and polished.gap <= max(run.best.gap, 0.1 * tol):
-        return polished, run.n_iter, "interior-point"
-    return run.best, run.n_iter, "interior-point"
+        return polished, run.n_iter, "interior-point", tuple(run.path)
+    return run.best, run.n_iter, "interior-point", tuple(run.path)
 
 
 def _tidied(problem: Problem, point: Point, tol: float) -> Point:

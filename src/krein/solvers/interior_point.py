@@ -33,6 +33,7 @@ class InteriorPoint:
         self.best = self._state.judge()
         self.ends = self._state.ends()  # which parts of the best point seem to lie at their lower and upper end
         self.n_iter = 0
+        self.path = [(0, self.best.gap)]  # the gap after so many steps
         self._stuck = False
 
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
@@ -45,6 +46,7 @@ class InteriorPoint:
                     break
                 self.n_iter += 1
                 point = self._state.judge()
+                self.path.append((self.n_iter, point.gap))
                 since = 0 if abs(point.excess) < 0.9 * least else since + 1  # the relative one rests while both fall
                 least = min(least, abs(point.excess))
                 if point.gap < self.best.gap:

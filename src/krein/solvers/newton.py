@@ -31,8 +31,9 @@ def newton(
     max_iter: int,
     start: tuple[Array, float] | None = None,
     verbose: int = 0,
+    path: list[tuple[int, float]] | None = None,
 ) -> tuple[Point, Ends, int]:
-    """Return the best point, the rows that lie at their ends, and the steps taken."""
+    """Return the best point, the rows that lie at their ends, and the steps taken; ``path`` gets (steps, gap)."""
     f = problem.f
     slopes = float(np.abs(problem.linear).mean()) + problem.epsilon or 1.0
     unit = slopes / float((problem.high - problem.low).mean())  # a smoothing of 1 blurs a row's whole range
@@ -46,6 +47,8 @@ def newton(
             b, w, multiplier, taken = _inner(problem, parts, centre, delta, w, multiplier, max_iter - steps)
             steps += taken
             point = problem.point(b, multiplier)
+            if path is not None:
+                path.append((steps, point.gap))
             bar.update(taken)
             bar.set_postfix(gap=f"{point.gap:.2g}")
             better = best is None or point.gap < 0.9 * best.gap

@@ -10,6 +10,7 @@ those are kept which fit into memory, the others are evaluated again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import Evaluator, take
 from krein.solvers.dense_dual import NotConverged, Task, made_exact, violation
-from krein.solvers.dual import Dual
+from krein.solvers.dual import Dual, Path
 from krein.solvers.problem import central_multiplier
 from krein.solvers.smo import BLOCK, descend
 
@@ -60,6 +61,7 @@ def refine_exactly(
     product[pool.where] = exact.product(b, pool.where)
     room = np.full(len(b), -np.inf)  # how far the solution may move before a row that is not in the pool matters
     steps, left, worst, mu, rough = dual.n_iter, 0, np.inf, 0.0, True
+    path: Path = ()  # products of rows that need no look are old, but their conditions hold: they add nothing to a gap
     with tqdm(desc="refine", disable=verbose <= 0) as bar:
         for _ in range(ROUNDS):
             where, asked = pool.where, allowed * (ROUGH if rough else 1.0)
@@ -76,6 +78,7 @@ def refine_exactly(
             product[there] = exact.product(b, there)
             room[there] = _slack(task, product - task.linear + mu)[there]
             left = int(np.count_nonzero(room[there] < -allowed))
+            path = (*path, (steps, _judged(task, exact, b, mu, product, steps, False).gap))
             bar.update()
             bar.set_postfix(pool=len(where), checked=len(there), joining=left)
             if left:
@@ -84,7 +87,7 @@ def refine_exactly(
             elif not rough or worst <= allowed:
                 break
             rough = left > MANY * len(where)
-    found = _judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed)
+    found = replace(_judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed), path=path)
     if not found.converged:
         warn(
             f"refine='exact' ended with {left} of {len(b)} rows outside the pool that violate their condition, and "
@@ -236,4 +239,5 @@ def _polished(task: Task, exact: _Exact, found: Dual, allowed: float, tol: float
     if violation(task, b, product - task.linear + done.intercept).max() > allowed:
         return found
     better = _judged(task, exact, b, done.intercept, product, done.n_iter, found.converged)
+    better = replace(better, path=(*found.path, (better.n_iter, better.gap)))
     return better if better.gap <= found.gap else found
