@@ -15,13 +15,13 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from krein import datasets
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.experiments.records import parse_csv
 from krein.kernels import ELM, RBF, TL1, Kernel, SpherePolynomial
 from krein.preprocessing import paper_preprocessing
 
-__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "cells", "matrix", "prepared", "raw", "table"]
+__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "cells", "matrix", "prepared", "raw", "recordings", "table"]
 
 DATASETS = datasets.names("paper")
 KERNELS = ("rbf", "elm", "poly", "tl1")
@@ -112,9 +112,20 @@ def raw(dataset: str, quick: bool = False) -> tuple[Array, Any]:
     data = datasets.load(dataset)
     if not quick or data.n <= QUICK_ROWS:
         return data.X, data.y
-    kept, _ = train_test_split(np.arange(data.n), train_size=QUICK_ROWS, stratify=data.y, random_state=0)
-    kept.sort()
+    kept = _few(data.y)
     return data.X[kept], data.y[kept]
+
+
+def recordings(quick: bool = False) -> Indices:
+    """Which of gesture's videos each of its rows is a frame of."""
+    video = np.repeat(np.arange(len(RECORDINGS)), RECORDINGS)
+    return video[_few(datasets.load("gesture").y)] if quick else video
+
+
+def _few(y: Any) -> Indices:
+    """The rows that stand for all of them."""
+    kept, _ = train_test_split(np.arange(len(y)), train_size=QUICK_ROWS, stratify=y, random_state=0)
+    return np.sort(kept)
 
 
 @lru_cache(maxsize=2)
