@@ -16,6 +16,7 @@ __all__ = [
     "KernelError",
     "KreinError",
     "KreinWarning",
+    "ModelFileError",
     "one_of",
     "warn",
     "whole_number",
@@ -28,6 +29,10 @@ class KreinError(ValueError):
 
 class InputError(KreinError):
     """Data or a parameter that cannot be used as it is."""
+
+
+class ModelFileError(InputError):
+    """A file that is no model file, or is one that is damaged, cut off or newer than this krein."""
 
 
 class KernelError(KreinError):

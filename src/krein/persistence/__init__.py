@@ -1,0 +1,115 @@
+"""Model files: an estimator, kernel or approximation in, one file out, and back. Nothing in a file is ever executed.
+
+`container` is the file (bytes, checksums, written whole or not at all), `values` takes objects apart and puts them
+together, `registry` is the fixed list of what those objects may be.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from krein.errors import InputError, ModelFileError
+from krein.persistence.container import opened, write
+from krein.persistence.registry import MODELS
+from krein.persistence.values import Decoder, Encoder, MissingFunction
+
+__all__ = ["FORMAT", "load", "save"]
+
+FORMAT = 1  # raised when older versions could not read what this one writes
+SUFFIX = ".krein"
+
+
+def save(
+    model: Any, path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., Any]] | None = None
+) -> None:
+    """Write a model to a file that `krein.load` reads: whole, or not at all.
+
+    Parameters
+    ----------
+    model : estimator, Approximation, Factorization or kernel
+        Fitted or not. A fitted one is kept with its training objects, which `approximation_` refers to.
+    path : str or path
+        Ends in ".krein". What is there is replaced, once the new file is safely on disk.
+    functions : dict of str to callable, optional
+        Functions of your own that the model uses, a kernel for instance, under names. The file holds the names alone.
+    """
+    target = Path(path)
+    if target.suffix != SUFFIX:
+        raise InputError(
+            f"A model file's name ends in {SUFFIX!r}; got {target.name!r}. Call it {target.name + SUFFIX!r}."
+        )
+    if type(model) not in MODELS:
+        kind = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise InputError(
+            f"krein.save keeps krein's own estimators and kernels, an Approximation or a Factorization; got {kind}. Of "
+            "a pipeline or a search save the krein model in it, as named_steps or best_estimator_; of a subclass, the "
+            "model it extends."
+        )
+    named = _checked(functions)
+    encoder = Encoder(named)
+    root = encoder.value(model)
+    try:
+        Decoder(encoder.arrays, named).run(encoder.entries)
+    except Exception as error:  # what cannot be read is not written
+        told = str(error).rstrip(".") or type(error).__name__
+        raise InputError(f"This {type(model).__name__} cannot be saved, as it could not be loaded: {told}.") from error
+    header = {"format": FORMAT, "krein": _version(), "class": type(model).__name__, "root": root["ref"]}
+    write(target, {**header, "entries": encoder.entries}, encoder.arrays)
+
+
+def load(path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """Return the model that `krein.save` wrote to ``path``; nothing that the file contains is executed.
+
+    Every byte is compared with its checksum. What is no model file, or is damaged, cut off or newer than this krein is
+    a ModelFileError, a ValueError.
+
+    Parameters
+    ----------
+    path : str or path
+    functions : dict of str to callable, optional
+        Those given to `krein.save`, under the same names.
+    """
+    source = Path(path)
+    named = _checked(functions)
+    with opened(source) as file:
+        header = file.header
+        version = header.get("format")
+        if type(version) is not int or version < 1:
+            raise ModelFileError(f"{source} does not say which format it has.")
+        if version > FORMAT:
+            raise ModelFileError(
+                f"{source} has format {version}, written by krein {str(header.get('krein'))[:40]}; this is krein "
+                f"{_version()}, which reads up to format {FORMAT}. Install a newer one."
+            )
+        try:
+            arrays = file.arrays(header["checksums"])
+            model = Decoder(arrays, named).run(header["entries"])[header["root"]]
+        except (ModelFileError, MemoryError, OSError):
+            raise
+        except MissingFunction as missing:
+            raise InputError(
+                f"{source} uses a function of yours, {missing.args[0]!r}, which no file holds. Hand it in: "
+                f"krein.load(path, functions={{{missing.args[0]!r}: ...}})."
+            ) from None
+        except Exception as error:  # whatever it was, the file is the reason
+            told = str(error).rstrip(".") or type(error).__name__
+            raise ModelFileError(f"{source} holds no model that could be put together: {told}.") from error
+    if type(model) not in MODELS or type(model).__name__ != header.get("class"):
+        raise ModelFileError(f"{source} holds a {type(model).__name__} where its header says {header.get('class')!r}.")
+    return model
+
+
+def _checked(functions: Mapping[str, Callable[..., Any]] | None) -> dict[str, Callable[..., Any]]:
+    named = dict(functions or {})
+    for name, function in named.items():
+        if not isinstance(name, str) or not callable(function):
+            raise InputError(f"functions must map names to callables; got {name!r}: {function!r}.")
+    return named
+
+
+def _version() -> str:
+    return str(sys.modules["krein"].__version__)  # set after krein's modules are loaded; they do not import it

@@ -1,0 +1,367 @@
+"""The fixed list of what a model file may hold: each class with how it is taken apart and put together again.
+
+A new estimator or value is one line below. Nothing else is ever constructed, whatever a file says; what is put together
+goes through its own checks, its fields are compared with their annotations, and what must fit together is made sure of.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.gaussian_process import kernels as sk
+
+from krein import estimators, kernels
+from krein.approximation import Approximation
+from krein.bases import LandmarkMap
+from krein.blocksparse import BlockSparse, Group
+from krein.choice import Look
+from krein.eigensystem import Component
+from krein.encoding import Categories, Encoder, Numbers
+from krein.error_estimate import ErrorEstimate
+from krein.errors import InputError
+from krein.estimators.embedding import Centred
+from krein.estimators.expansion import Expansion
+from krein.estimators.gp_posterior import Posterior
+from krein.estimators.naming import _Pairs
+from krein.estimators.selection import Choice, Trial
+from krein.estimators.sklearn_kernels import AsSklearn, FromSklearn
+from krein.factorization import Factorization
+from krein.kernels import Kernel, Precomputed, Traits, count_objects
+from krein.model import Model, Score
+from krein.partition import Branches, Embedding, Partition
+from krein.persistence.container import TENSORS
+from krein.preprocessing import UnitSphere
+from krein.search import Search
+from krein.solvers.dense_dual import Task
+from krein.solvers.dual import Dual
+
+__all__ = ["KINDS", "MODELS", "Kind", "kind_of"]
+
+Fields = dict[str, Any]
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+ESTIMATORS = (
+    estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
+    estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
+    UnitSphere,
+)  # fmt: skip
+OWN_KERNELS = (
+    kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
+    kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
+    kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
+    kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
+    kernels.DynamicTimeWarping,
+)  # fmt: skip
+WHOLES = (Model, Approximation, Factorization, BlockSparse)
+PARTS = (
+    Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, Expansion, Centred,
+    Component, Posterior, Choice, Trial, Task, Dual, Numbers, Categories, Encoder, Score,
+)  # fmt: skip
+OF_SKLEARN = (
+    sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
+    sk.PairwiseKernel, sk.Sum, sk.Product, sk.Exponentiation, sk.CompoundKernel,
+)  # fmt: skip
+SPARSE = (sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array)
+GENERATORS = {g.__name__: g for g in (np.random.PCG64, np.random.PCG64DXSM, np.random.SFC64)}
+TYPES: dict[str, type] = {"float": float, "int": int, "bool": bool} | {
+    f"numpy.{name}": np.dtype(name).type for name in TENSORS.values()
+}
+HELD: dict[str, Any] = {  # what estimators keep under these names after a fit
+    "approximation": Approximation | None, "approximation_": Approximation, "_uncorrected": Approximation,
+    "_expansion": Expansion, "_preimage": Expansion, "_centred": Centred, "_posterior": Posterior | None,
+    "selection_": Choice | None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One class, under its name in files."""
+
+    name: str
+    cls: type
+    apart: Callable[[Any], Fields]
+    together: Callable[[Fields], Any]
+
+
+def kind_of(value: Any) -> Kind | None:
+    """How ``value`` is taken apart; None for what no file holds, a subclass of the user's included."""
+    if isinstance(value, type):
+        return KINDS["type"] if value in TYPES.values() else None
+    return _BY_CLASS.get(type(value)) or (KINDS["dtype"] if isinstance(value, np.dtype) else None)
+
+
+# -- dataclasses, estimators, kernel objects ---------------------------------------------------------------------------
+
+
+def _of_dataclass(cls: Any) -> Kind:
+    names = [field.name for field in fields(cls)]
+    needed = {field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING}
+    hints = {name: checker(hint) for name, hint in get_type_hints(cls).items() if name in names}
+
+    def together(given: Fields) -> Any:
+        _check_names(cls, given, names, needed)
+        for name, value in given.items():
+            if not hints[name](value):
+                raise InputError(f"{cls.__name__}.{name} cannot be a {type(value).__name__}")
+        check_before = _BEFORE.get(cls)
+        if check_before is not None:
+            check_before(given)
+        made = cls(**given)
+        for name, value in given.items():
+            if not _same(getattr(made, name), value):  # a sum inside a sum, for one, might double with each level
+                raise InputError(f"{cls.__name__}.{name} is not in the form it is written in")
+        return made
+
+    return Kind(cls.__name__, cls, lambda value: {name: getattr(value, name) for name in names}, together)
+
+
+def _of_estimator(cls: Any) -> Kind:
+    names = set(cls().get_params(deep=False))
+
+    def apart(model: Any) -> Fields:
+        for name in vars(model):
+            _check_state(name)
+        return dict(vars(model))
+
+    def _check_state(name: str) -> None:
+        learned = name.isidentifier() and not name.startswith("__") and (name[0] == "_" or name[-1] == "_")
+        if name not in names and (not learned or hasattr(cls, name)):
+            raise InputError(f"{name!r} is no parameter of {cls.__name__} and nothing it learns")
+
+    def together(given: Fields) -> Any:
+        for name, value in given.items():
+            _check_state(name)
+            if name in HELD and not checker(HELD[name])(value):
+                raise InputError(f"{cls.__name__}.{name} cannot be a {type(value).__name__}")
+        made = cls(**{name: value for name, value in given.items() if name in names})
+        vars(made).update(given)
+        return made
+
+    return Kind(cls.__name__, cls, apart, together)
+
+
+def _precomputed(given: Fields) -> Precomputed:
+    """Without looking at all of S for asymmetry again, which would take longer than reading it; no path is opened."""
+    names = [field.name for field in fields(Precomputed)]
+    _check_names(Precomputed, given, names, {"S"})
+    S = given["S"]
+    _need(isinstance(S, np.ndarray | sp.csr_matrix | sp.csr_array) and S.dtype.kind in "biuf", "S is no matrix")
+    _need(len(S.shape) == 2 and S.shape[0] == S.shape[1], "S is not square")
+    Precomputed(
+        np.eye(2), **{name: value for name, value in given.items() if name != "S"}
+    )  # are they what they may be?
+    made: Precomputed = object.__new__(Precomputed)
+    for name, value in given.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _of_sklearn(cls: Any, name: str) -> Kind:
+    names = list(inspect.signature(cls).parameters)
+
+    def together(given: Fields) -> Any:
+        _check_names(cls, given, names, set())
+        for part in ("k1", "k2", "kernel"):
+            expected = Kernel if cls is AsSklearn else sk.Kernel
+            if part in given and not isinstance(given[part], expected):
+                raise InputError(f"{name}.{part} must be a kernel")
+        return cls(**given)
+
+    return Kind(name, cls, lambda value: dict(value.get_params(deep=False)), together)
+
+
+def _check_names(cls: type, given: Mapping[str, Any], known: list[str], needed: set[str]) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        raise InputError(f"{cls.__name__} has no {', '.join(unknown)} in this version of krein; a newer one may")
+    if missing := sorted(needed - set(given)):
+        raise InputError(f"{cls.__name__} lacks {', '.join(missing)}")
+
+
+def _same(made: Any, given: Any) -> bool:
+    if isinstance(made, tuple) and isinstance(given, tuple):
+        return len(made) == len(given) and all(a is b or _same(a, b) for a, b in zip(made, given, strict=True))
+    return made is given or (isinstance(made, bool | int | float | str) and bool(made == given or made != made))
+
+
+@functools.cache
+def checker(hint: Any) -> Callable[[Any], bool]:
+    """Return whether a value is what a field's annotation says, as a function; numbers and arrays by their kind."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: True
+    if origin is get_origin(Callable[..., Any]):
+        return callable
+    if origin in (Union, types.UnionType):
+        options = [checker(option) for option in inner]
+        return lambda value: any(fits(value) for fits in options)
+    if origin is np.ndarray:
+        kinds = "iu" if get_origin(get_args(inner[1])[0]) is np.integer else "biuf"
+        return lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds
+    if origin is tuple:
+        each = [checker(item) for item in inner if item is not Ellipsis]
+        if Ellipsis in inner:
+            return lambda value: isinstance(value, tuple) and all(map(each[0], value))
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(value) == len(each)
+            and all(fits(item) for fits, item in zip(each, value, strict=True))
+        )
+    if origin is dict:
+        return lambda value: isinstance(value, dict)
+    if hint is float or hint is int:
+        numbers = (int, np.integer) if hint is int else (int, float, np.integer, np.floating)
+        return lambda value: isinstance(value, numbers) and not isinstance(value, bool)
+    return lambda value: isinstance(value, hint)
+
+
+# -- what must fit together --------------------------------------------------------------------------------------------
+
+
+def _need(true: Any, what: str) -> None:
+    if not bool(true):
+        raise InputError(what)
+
+
+def _check_core(given: Fields) -> None:
+    ranks = np.array(given["ranks"], dtype=np.intp)
+    _need(len(ranks) == 0 or ranks.min() >= 0, "a block has a negative rank")
+    for g in given["groups"]:
+        m = len(g.left)
+        shape = g.values.shape[1:]
+        _need(g.left.shape == g.right.shape == g.values.shape[:1] == (m,) and len(shape) in (1, 2), "a group is ragged")
+        _need(len(shape) == 2 or np.array_equal(g.left, g.right), "only blocks on the diagonal can be diagonals")
+        if m:
+            _need(g.left.min() >= 0 and (g.left <= g.right).all() and g.right.max() < len(ranks), "a block is nowhere")
+            fit = (ranks[g.left] == shape[0]) & (ranks[g.right] == shape[-1])
+            _need(fit.all(), "a block has another shape than its ranks")
+
+
+def _check_factorization(given: Fields) -> None:
+    bases, maps, core = given["bases"], given.get("maps"), given["core"]
+    _need(all(isinstance(B, np.ndarray) and B.ndim == 2 and B.dtype.kind in "iuf" for B in bases), "a basis is none")
+    _need(given["order"].ndim == 1 and core.shape[0] == core.shape[1] and len(core.shape) == 2, "the core is no matrix")
+    if maps is not None:
+        fit = len(maps) == len(bases) and all(A.ndim == 2 for A in maps)
+        _need(fit and all(A.shape[0] == B.shape[1] for A, B in zip(maps, bases, strict=True)), "maps and bases differ")
+
+
+def _check_partition(given: Fields) -> None:
+    order, starts, centres = given["order"], given["starts"], given["centres"]
+    _need(order.ndim == starts.ndim == 1 and len(starts) >= 2 and centres.ndim == 2, "a partition is ragged")
+    _need(starts[0] == 0 and starts[-1] == len(order) and (np.diff(starts) >= 0).all(), "clusters are out of order")
+    _need(len(centres) == len(starts) - 1, "there are not as many centres as clusters")
+
+
+def _check_landmarks(given: Fields) -> None:
+    T = given["transform"]
+    _need(T.ndim == 2 and count_objects(given["landmarks"]) == len(T), "landmarks and their map differ in number")
+
+
+def _check_approximation(given: Fields) -> None:
+    f, clusters, maps = given["factorization"], given["partition"], given["maps"]
+    n = f.shape[0]
+    _need(count_objects(given["objects"]) == n == len(clusters.order), f"{n} rows are approximated, of other objects")
+    _need(len(maps) == f.n_blocks == clusters.n_blocks, "there are not as many maps as blocks")
+    _need(all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True)), "a map has another rank")
+
+
+_BEFORE: dict[Any, Callable[[Fields], None]] = {
+    BlockSparse: _check_core,
+    Factorization: _check_factorization,
+    Partition: _check_partition,
+    LandmarkMap: _check_landmarks,
+    Embedding: _check_landmarks,
+    Approximation: _check_approximation,
+    Model: lambda given: _need(isinstance(given["estimator"], ESTIMATORS), "a model has another machine than krein's"),
+    FromSklearn: lambda given: _need(isinstance(given["wrapped"], sk.Kernel), "FromSklearn wraps something else"),
+}
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def _of_sparse(cls: Any) -> Kind:
+    def together(given: Fields) -> Any:
+        shape = given["shape"]
+        _need(len(shape) == 2 and all(type(size) is int for size in shape), "a sparse matrix has no shape")
+        parts = tuple(given[name] for name in ("data", "indices", "indptr"))
+        _need(all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts), "a sparse matrix has no arrays")
+        _need(parts[0].dtype.kind in "biuf" and {part.dtype.kind for part in parts[1:]} == {"i"}, "its types are wrong")
+        data, indices, indptr = parts
+        major, minor = shape if issubclass(cls, sp.csr_matrix | sp.csr_array) else shape[::-1]
+        # SciPy's products trust the indices and would read beyond the arrays; its own check passes over some
+        _need(len(indptr) == major + 1 and indptr[0] == 0 and (np.diff(indptr) >= 0).all(), "its rows are nowhere")
+        _need(len(data) == len(indices) == indptr[-1], "a sparse matrix is ragged")
+        _need(not len(data) or (indices.min() >= 0 and indices.max() < minor), "its columns are nowhere")
+        return cls(parts, shape=shape)
+
+    def apart(value: Any) -> Fields:
+        shape = tuple(int(size) for size in value.shape)
+        return {"shape": shape, "data": value.data, "indices": value.indices, "indptr": value.indptr}
+
+    return Kind(f"scipy.{cls.__name__}", cls, apart, together)
+
+
+def _random_state(given: Fields) -> Any:
+    found = np.random.RandomState(0)
+    _need(0 <= given["state"]["state"]["pos"] <= 624, "a random state points beyond its numbers")  # which C trusts
+    found.set_state(given["state"])
+    return found
+
+
+def _generator(given: Fields) -> Any:
+    bits = GENERATORS[given["state"]["bit_generator"]](0)
+    bits.state = given["state"]
+    return np.random.Generator(bits)
+
+
+def _take_generator(value: Any) -> Fields:
+    state = value.bit_generator.state
+    if state["bit_generator"] not in GENERATORS:
+        raise InputError(f"a Generator of {state['bit_generator']} is not kept; numpy.random.default_rng's is")
+    return {"state": state}
+
+
+def _partial(given: Fields) -> Any:
+    _need(callable(given["function"]), "a partial function of none")
+    return functools.partial(given["function"], *given["args"], **given["keywords"])
+
+
+_ALL = (
+    *map(_of_estimator, ESTIMATORS),
+    *map(_of_dataclass, (*OWN_KERNELS, *WHOLES, *PARTS)),
+    *(_of_sklearn(cls, f"sklearn.{cls.__name__}") for cls in OF_SKLEARN),
+    _of_sklearn(AsSklearn, "AsSklearn"),
+    *map(_of_sparse, SPARSE),
+    Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
+    Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
+    Kind(
+        "partial",
+        functools.partial,
+        lambda value: {"function": value.func, "args": value.args, "keywords": value.keywords},
+        _partial,
+    ),
+    Kind("RandomState", np.random.RandomState, lambda value: {"state": value.get_state(legacy=False)}, _random_state),
+    Kind("Generator", np.random.Generator, _take_generator, _generator),
+    Kind(
+        "dtype", np.dtype, lambda value: {"name": f"numpy.{value.name}"}, lambda given: np.dtype(TYPES[given["name"]])
+    ),
+    Kind(
+        "type",
+        type,
+        lambda value: {"name": next(name for name, known in TYPES.items() if known is value)},
+        lambda given: TYPES[given["name"]],
+    ),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+_BY_CLASS: dict[type, Kind] = {kind.cls: kind for kind in _ALL}
+MODELS: tuple[type, ...] = (*ESTIMATORS, *OWN_KERNELS, Precomputed, *WHOLES)
+assert len(KINDS) == len(_ALL) == len(_BY_CLASS)
+assert all(is_dataclass(cls) for cls in (*OWN_KERNELS, *WHOLES, *PARTS))

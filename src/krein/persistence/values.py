@@ -1,0 +1,345 @@
+"""Objects in, a flat list of JSON values and a set of arrays out, and back.
+
+Each object is one entry of the list and refers to entries before it by number. So what is shared stays shared, nothing
+can contain itself, and putting a file together again is one loop without recursion, whatever the file says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from krein.errors import InputError
+from krein.persistence.container import NAMES, SEAL
+from krein.persistence.registry import KINDS, kind_of
+
+__all__ = ["Decoder", "Encoder"]
+
+DEPTH = 100  # of things in things: no model comes near
+REPEATS = 100  # how often, on average, an entry may stand for another that is shared: no model comes near
+TEXT = re.compile(r"<U([1-9][0-9]{0,8})|\|S([1-9][0-9]{0,8})")
+PACKED = 16  # strings of a list from which on they stand among the arrays
+LAST_CHARACTER = 0x10FFFF
+FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+class Encoder:
+    """Takes objects apart; ``entries`` and ``arrays`` are what a file needs to have."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.entries: list[dict[str, Any]] = []
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self._known: dict[Any, tuple[int, Any]] = {}  # what was met, kept alive so that no other gets its address
+
+    def value(self, value: Any, path: str = "", depth: int = 0) -> Any:
+        """Return ``value`` as JSON: itself, or a reference to an entry. ``path`` says where it was met."""
+        if value is None or type(value) in (bool, str, int):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if depth > DEPTH:
+            raise InputError(f"{path[:80]}... holds things in things more than {DEPTH} deep, which is not kept.")
+        key = _identity(value)
+        if key not in self._known:
+            entry = self._entry(value, path, depth + 1)
+            self.entries.append(entry)
+            self._known[key] = (len(self.entries) - 1, value)
+        return {"ref": self._known[key][0]}
+
+    def _entry(self, value: Any, path: str, depth: int) -> dict[str, Any]:
+        for name, function in self.functions.items():
+            if value is function or (isinstance(value, types.MethodType) and value == function):
+                return {"is": "function", "name": name}
+        kind = kind_of(value)
+        if kind is not None:
+            try:
+                parts = kind.apart(value)
+            except InputError as error:
+                raise InputError(f"{path or type(value).__name__} cannot be saved: {error}.") from None
+            return {
+                "is": kind.name,
+                "fields": {
+                    name: self.value(part, f"{path}.{name}" if path else name, depth) for name, part in parts.items()
+                },
+            }
+        if type(value) in (np.ndarray, np.memmap):
+            return self._array(value, path, depth)
+        if isinstance(value, np.generic):
+            return {**self._array(np.asarray(value), path, depth), "is": "scalar"}
+        if type(value) in (list, tuple):
+            of = type(value).__name__
+            if len(value) >= PACKED and {type(item) for item in value} in ({str}, {bytes}):
+                return {"is": "strings", "of": of, **self._strings(value, path)}
+            if len(value) >= PACKED and _alike(value):
+                return {"is": "arrays", "of": of, **self._end_to_end(value, path)}
+            return {"is": of, "items": [self.value(v, f"{path}.{i}", depth) for i, v in enumerate(value)]}
+        if type(value) is dict:
+            keys = [self.value(key, f"{path}.key{i}", depth) for i, key in enumerate(value)]
+            return {"is": "dict", "keys": keys, "values": self._all(value.values(), path, depth)}
+        if type(value) is bytes:
+            return {"is": "bytes", "array": self._kept(np.frombuffer(value, np.uint8), path)}
+        raise InputError(_refusal(value, path))
+
+    def _all(self, values: Any, path: str, depth: int) -> list[Any]:
+        return [self.value(value, f"{path}.{i}", depth) for i, value in enumerate(values)]
+
+    def _array(self, a: NDArray[Any], path: str, depth: int) -> dict[str, Any]:
+        a = np.asarray(a)
+        shape = list(a.shape)
+        if a.dtype.kind == "O":
+            return {"is": "objects", "shape": shape, "items": self.value(a.ravel().tolist(), path, depth)}
+        a = a.astype(a.dtype.newbyteorder("<"), copy=False)
+        if a.dtype.kind in "US" and a.dtype.itemsize:
+            raw = np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8)
+            return {"is": "text", "dtype": a.dtype.str, "shape": shape, "array": self._kept(raw, path)}
+        if a.dtype.newbyteorder("=") not in NAMES:
+            raise InputError(f"{path} is an array of {a.dtype}, which is not kept. Convert it first.")
+        if a.ndim > 1 and a.flags.f_contiguous and not a.flags.c_contiguous:  # products round as the layout has it
+            return {"is": "array", "order": "F", "array": self._kept(a.T, path)}
+        return {"is": "array", "array": self._kept(a, path)}
+
+    def _end_to_end(self, values: Any, path: str) -> dict[str, Any]:
+        lengths = np.array([len(a) for a in values], dtype="<i8")
+        whole = np.concatenate(values)
+        return {
+            "array": self._kept(whole.astype(whole.dtype.newbyteorder("<"), copy=False), path),
+            "lengths": self._kept(lengths, f"{path}.lengths"),
+        }
+
+    def _strings(self, values: Any, path: str) -> dict[str, Any]:
+        raw = [v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v for v in values]
+        lengths = np.array([len(v) for v in raw], dtype="<i8")
+        return {
+            "kind": type(values[0]).__name__,
+            "text": self._kept(np.frombuffer(b"".join(raw), np.uint8), path),
+            "lengths": self._kept(lengths, f"{path}.lengths"),
+        }
+
+    def _kept(self, a: NDArray[Any], path: str) -> str:
+        name = path or "values"
+        while name in self.arrays or name in (SEAL, "__metadata__"):
+            name += "'"
+        self.arrays[name] = np.asarray(a, order="C")
+        return name
+
+
+def _alike(values: Any) -> bool:
+    """Whether all are arrays that differ in length alone, as sequences do: then they are kept as one."""
+    first = values[0]
+    if type(first) is not np.ndarray or first.ndim == 0 or first.dtype.newbyteorder("=") not in NAMES:
+        return False
+    return all(
+        type(a) is np.ndarray and a.dtype == first.dtype and a.ndim == first.ndim and a.shape[1:] == first.shape[1:]
+        for a in values
+    )
+
+
+def _identity(value: Any) -> Any:
+    """What makes a value the same: for arrays the numbers in memory, for the others the object."""
+    if type(value) in (np.ndarray, np.memmap) and value.size:
+        place = value.__array_interface__["data"][0]
+        return place, value.dtype.str, value.shape, value.strides
+    return id(value)
+
+
+def _refusal(value: Any, path: str) -> str:
+    if callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        name = name if name.isidentifier() else "mine"
+        return (
+            f"{path} is {value!r}, code of yours, and a model file holds none: loading one never runs what it says. "
+            f"Give it a name, krein.save(model, path, functions={{{name!r}: ...}}), and hand it to "
+            f"krein.load(path, functions={{{name!r}: ...}}) again."
+        )
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return (
+        f"{path} is a {kind}, which a model file does not hold. It holds krein's estimators, kernels and "
+        "approximations, scikit-learn's kernels of Gaussian processes, arrays of numbers or text, sparse matrices, and "
+        "plain values of Python in lists, tuples and dicts. Convert it, or leave it out."
+    )
+
+
+class Decoder:
+    """Puts objects together from ``entries`` and ``arrays``; anything unexpected is a ValueError or its like."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], functions: Functions) -> None:
+        self.functions = functions
+        self._arrays = dict(arrays)
+        self._made: list[Any] = []
+        self._depths: list[int] = []
+        self._weights: list[int] = []  # entries each would be if nothing were shared
+        self._met: list[int] = []  # references of the entry at hand
+
+    def run(self, entries: list[Any]) -> list[Any]:
+        """Return the object of each entry."""
+        most = REPEATS * len(entries) + 10_000
+        for entry in entries:
+            self._met = []
+            made = self._entry(entry)
+            depth = 1 + max((self._depths[i] for i in self._met), default=0)
+            weight = 1 + sum(self._weights[i] for i in self._met)
+            if depth > 2 * DEPTH or weight > most:
+                raise ValueError("it is nested without end")
+            self._made.append(made)
+            self._depths.append(depth)
+            self._weights.append(weight)
+        if self._arrays:
+            raise ValueError(f"nothing uses the array {next(iter(self._arrays))!r}")
+        return self._made
+
+    def value(self, given: Any) -> Any:
+        """The object a JSON value stands for."""
+        if given is None or type(given) in (bool, str, int, float):
+            return given
+        if isinstance(given, dict) and len(given) == 1:
+            if "float" in given:
+                return FLOATS[given["float"]]
+            place = given.get("ref")
+            if type(place) is int and 0 <= place < len(self._made):
+                self._met.append(place)
+                return self._made[place]
+        raise ValueError(f"{str(given)[:80]} stands for nothing")
+
+    def _entry(self, entry: dict[str, Any]) -> Any:
+        kind = entry["is"]
+        if kind in KINDS:
+            _only(entry, "fields")
+            return KINDS[kind].together({str(name): self.value(part) for name, part in entry["fields"].items()})
+        if kind not in _READERS:
+            raise ValueError(f"{kind!r} is nothing that this version of krein knows; a newer one may")
+        return _READERS[kind](self, entry)
+
+    # -- one method for each kind of entry -------------------------------------------------------------------------
+
+    def _function(self, entry: dict[str, Any]) -> Any:
+        _only(entry, "name")
+        name = str(entry["name"])
+        if name not in self.functions:
+            raise MissingFunction(name)
+        return self.functions[name]
+
+    def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
+        _only(entry, "array", "order")
+        a = self._taken(entry["array"])
+        if entry.get("order", "F") != "F":
+            raise ValueError("an array has an order that is not known")
+        return a.T if "order" in entry else a
+
+    def _text(self, entry: dict[str, Any]) -> NDArray[Any]:
+        _only(entry, "array", "dtype", "shape")
+        if not TEXT.fullmatch(entry["dtype"]):
+            raise ValueError("text is in a type that is not known")
+        raw = self._bytes(entry["array"])
+        dtype = np.dtype(entry["dtype"])
+        if dtype.kind == "U" and raw.size and raw.view("<u4").max() > LAST_CHARACTER:
+            raise ValueError("text holds what is no character")
+        text: NDArray[Any] = raw.view(dtype)
+        return text.reshape(_shape(entry["shape"], raw.size // dtype.itemsize))
+
+    def _scalar(self, entry: dict[str, Any]) -> Any:
+        a = self._text(entry) if "dtype" in entry else self._array(entry)
+        if a.shape != ():
+            raise ValueError("a single value has a shape")
+        return a[()]
+
+    def _objects(self, entry: dict[str, Any]) -> NDArray[Any]:
+        _only(entry, "shape", "items")
+        items = self.value(entry["items"])
+        if not isinstance(items, list):
+            raise ValueError("an array of objects has no items")
+        out = np.empty(len(items), dtype=object)
+        for i, item in enumerate(items):  # NumPy would look into lists in a list
+            out[i] = item
+        return out.reshape(_shape(entry["shape"], len(items)))
+
+    def _list(self, entry: dict[str, Any]) -> Any:
+        _only(entry, "items")
+        items = [self.value(item) for item in entry["items"]]
+        return items if entry["is"] == "list" else tuple(items)
+
+    def _dict(self, entry: dict[str, Any]) -> dict[Any, Any]:
+        _only(entry, "keys", "values")
+        keys = [self.value(key) for key in entry["keys"]]
+        found = dict(zip(keys, map(self.value, entry["values"]), strict=True))
+        if len(found) != len(keys):
+            raise ValueError("a key stands twice")
+        return found
+
+    def _strings(self, entry: dict[str, Any]) -> Any:
+        _only(entry, "of", "kind", "text", "lengths")
+        parts = self._split(self._bytes(entry["text"]).tobytes(), entry["lengths"])
+        readers = {"str": lambda raw: raw.decode("utf-8", "surrogatepass"), "bytes": bytes}
+        return {"list": list, "tuple": tuple}[entry["of"]](map(readers[entry["kind"]], parts))
+
+    def _arrays_in(self, entry: dict[str, Any]) -> Any:
+        _only(entry, "of", "array", "lengths")
+        whole = self._taken(entry["array"])
+        if whole.ndim == 0:
+            raise ValueError("sequences stand in a single number")
+        return {"list": list, "tuple": tuple}[entry["of"]](self._split(whole, entry["lengths"]))
+
+    def _split(self, whole: Any, name: Any) -> list[Any]:
+        """Parts of these lengths, end to end."""
+        lengths = self._taken(name)
+        if lengths.dtype != np.int64 or lengths.ndim != 1 or (len(lengths) and lengths.min() < 0):
+            raise ValueError("there are lengths that are none")
+        ends = list(accumulate(lengths.tolist(), initial=0))  # Python's numbers: these do not overflow
+        if ends[-1] != len(whole):
+            raise ValueError("lengths do not add up to what there is")
+        return [whole[start:end] for start, end in pairwise(ends)]
+
+    def _plain_bytes(self, entry: dict[str, Any]) -> bytes:
+        _only(entry, "array")
+        return self._bytes(entry["array"]).tobytes()
+
+    # -- arrays ----------------------------------------------------------------------------------------------------
+
+    def _taken(self, name: Any) -> NDArray[Any]:
+        return self._arrays.pop(name)  # each belongs to one entry
+
+    def _bytes(self, name: Any) -> NDArray[np.uint8]:
+        a = self._taken(name)
+        if a.dtype != np.uint8 or a.ndim != 1:
+            raise ValueError(f"{name!r} is no text")
+        return a
+
+
+class MissingFunction(Exception):
+    """A function of the user's that was not handed in; its name."""
+
+
+_READERS: dict[Any, Callable[[Decoder, dict[str, Any]], Any]] = {
+    "function": Decoder._function,
+    "array": Decoder._array,
+    "text": Decoder._text,
+    "scalar": Decoder._scalar,
+    "objects": Decoder._objects,
+    "list": Decoder._list,
+    "tuple": Decoder._list,
+    "dict": Decoder._dict,
+    "strings": Decoder._strings,
+    "arrays": Decoder._arrays_in,
+    "bytes": Decoder._plain_bytes,
+}
+
+
+def _only(entry: dict[str, Any], *names: str) -> None:
+    if unknown := sorted(set(entry) - {"is", *names}):
+        raise ValueError(f"{entry['is']!r} has {unknown[0]!r}, which this version of krein does not know")
+
+
+def _shape(given: Any, size: int) -> tuple[int, ...]:
+    shape = tuple(given)
+    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != size:
+        raise ValueError("an array has a shape that does not fit its numbers")
+    return shape
