@@ -45,7 +45,8 @@ def dense_core(core: np.ndarray | BlockSparse) -> np.ndarray:
     stops = np.cumsum(core.ranks)
     M = np.zeros((int(stops[-1]) if len(stops) else 0,) * 2)
     for group in core.groups:
-        for i, j, block in zip(group.left, group.right, group.values, strict=True):
+        for i, j, held in zip(group.left, group.right, group.values, strict=True):
+            block = held if held.ndim == 2 else np.diag(held)
             for a in range(block.shape[0]):
                 for b in range(block.shape[1]):
                     p, q = stops[i] - core.ranks[i] + a, stops[j] - core.ranks[j] + b

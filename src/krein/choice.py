@@ -21,7 +21,7 @@ from krein.forecast import LARGEST_CORE, Curves
 from krein.kernels import Evaluator, FromCallable, count_objects, is_vectors
 from krein.storage import STORAGE
 
-__all__ = ["Look", "Proposal", "aligned", "propose", "stored_bytes"]
+__all__ = ["Look", "Proposal", "aligned", "propose", "si", "stored_bytes"]
 
 MAX_ERROR, MAX_MEMORY = 0.02, 2.0**30  # where neither is asked for
 FINE = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250, 2000)
@@ -77,7 +77,7 @@ def aligned(looks: Sequence[Look], chosen: int | None = None) -> str:
     lines = [("blocks", "rank", "type", "bytes", "error", "stage", "")]
     for a in looks:
         mark = "<- chosen" if a.n_blocks == chosen else ""
-        lines.append((str(a.n_blocks), str(a.rank), a.dtype, _si(a.nbytes), f"{a.error:.2g}", a.stage, mark))
+        lines.append((str(a.n_blocks), str(a.rank), a.dtype, si(a.nbytes), f"{a.error:.2g}", a.stage, mark))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = (2, 5, 6)
     rows = (
@@ -258,6 +258,7 @@ def _search(request: _Request, curves: Curves, likely: Sequence[int] = ()) -> Pr
     )
 
 
-def _si(nbytes: int) -> str:
+def si(nbytes: float) -> str:
+    """Bytes as people say them."""
     units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of one is rounded up to it
-    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes} B")
+    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")

@@ -41,15 +41,27 @@ class Curves:
     """The best possible error over the rank for any number of blocks, forecast from a sample of the rows."""
 
     def __init__(
-        self, objects: Any, evaluator: Evaluator, seed: int, n: int, size: int, before: Curves | None = None
+        self,
+        objects: Any,
+        evaluator: Evaluator,
+        seed: int,
+        n: int,
+        size: int,
+        before: Curves | None = None,
+        known: Array | None = None,
     ) -> None:
-        """``before``: the curves of a smaller sample, which those of this one may continue along."""
+        """``before``: the curves of a smaller sample, which those of this one may continue along.
+
+        ``known``: the matrix of ``objects``, which are then the sample itself; nothing is evaluated.
+        """
         vectors = is_vectors(objects)
         rng = stream(seed, 9, 0)
         self.n, self.m = n, min(n, size)
-        rows = np.sort(rng.choice(n, self.m, replace=False))
-        sample = take(objects, rows)
-        self.K = evaluator.symmetric(sample).astype(np.float64)
+        if known is None:
+            sample = take(objects, np.sort(rng.choice(n, self.m, replace=False)))
+            self.K = evaluator.symmetric(sample).astype(np.float64)
+        else:
+            sample, self.K = objects, np.array(known, dtype=np.float64)
         self.K /= float(np.max(np.abs(self.K))) or 1.0  # squares of 1e-200 vanish
         mixed = rng.permutation(self.m)
         self.halves = np.sort(mixed[: self.m // 2]), np.sort(mixed[self.m // 2 :])

@@ -1,0 +1,108 @@
+"""Where pictures are drawn: the caller's Axes or new ones, and the styles that tell lines apart without colour.
+
+matplotlib is imported only when something is drawn.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from krein.approximation import Approximation
+from krein.errors import InputError, KreinError
+
+__all__ = [
+    "DARK",
+    "LINES",
+    "MissingPlotError",
+    "approximation_of",
+    "axes_for",
+    "check_matplotlib",
+    "figure_with_axes",
+    "legend_above",
+    "series_styles",
+]
+
+DARK = "0.1"
+LINES: dict[str, dict[str, Any]] = {  # of corrections: told apart by dash and grey level as well as by colour
+    "shift": {"color": "#1b5e91", "linestyle": "--", "linewidth": 1.6},
+    "clip": {"color": "#b03a2e", "linestyle": ":", "linewidth": 2.4},
+    "flip": {"color": "#117a3d", "linestyle": "-.", "linewidth": 1.6},
+    "square": {"color": "#6c3483", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "linewidth": 1.6},
+}
+COLOURS = ("#1b5e91", "#b03a2e", "#117a3d", "#6c3483", "#8a6d00", "0.25")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+class MissingPlotError(KreinError, ImportError):
+    """A picture was asked for, but matplotlib is not installed."""
+
+
+def figure_with_axes(count: int, size: tuple[float, float]) -> tuple[Any, NDArray[Any]]:
+    """A figure for files alone, with ``count`` Axes side by side: pyplot and its windows are left alone."""
+    check_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, count, squeeze=False)[0]
+
+
+def check_matplotlib() -> None:
+    """Raise MissingPlotError, which names the extra, unless matplotlib can be imported."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MissingPlotError("Pictures need matplotlib, which is not installed: pip install 'krein[plot]'.") from None
+
+
+def axes_for(ax: Any, count: int, size: tuple[float, float], columns: int | None = None) -> tuple[NDArray[Any], Any]:
+    """``count`` Axes, the caller's or new ones in rows of ``columns``, and their figure."""
+    if ax is None:
+        check_matplotlib()
+        import matplotlib.pyplot as plt
+
+        across = min(count, columns or count)
+        figure, made = plt.subplots(-(-count // across), across, figsize=size, squeeze=False, layout="constrained")
+        for spare in made.ravel()[count:]:
+            spare.remove()
+        return made.ravel()[:count], figure
+    axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if len(axes) != count:
+        raise InputError(f"ax must hold {count} Axes, one for each panel; got {len(axes)}.")
+    return axes, axes[0].figure
+
+
+def series_styles(count: int, markers: bool = True) -> list[dict[str, Any]]:
+    """``count`` line styles that differ in colour, dash and marker."""
+    styles = []
+    for i, (colour, dash, marker) in enumerate(islice(zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS)), count)):
+        filled = "white" if (i // len(MARKERS)) % 2 else colour
+        own = {"marker": marker, "markersize": 5, "markerfacecolor": filled} if markers else {}
+        styles.append({"color": colour, "linestyle": dash, "linewidth": 1.5, **own})
+    return styles
+
+
+def legend_above(axis: Any, columns: int = 2, **options: Any) -> None:
+    """A legend above the axes: inside, some curve always runs through it."""
+    options = {"fontsize": 9, "frameon": False, "handlelength": 3.0} | options
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, **options)
+
+
+def approximation_of(estimator: Any) -> tuple[Approximation, Approximation]:
+    """The approximation of a fitted kernel machine as it was built, and as it is used: corrected."""
+    check_is_fitted(estimator)
+    used = getattr(estimator, "approximation_", None)
+    if not isinstance(used, Approximation):
+        raise InputError(
+            f"estimator must be a fitted kernel machine of krein, which has approximation_; got "
+            f"{type(estimator).__name__}. For a pipeline pass its last step."
+        )
+    built = getattr(estimator, "_uncorrected", used)
+    return built, used

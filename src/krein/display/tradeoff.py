@@ -1,0 +1,232 @@
+"""What memory buys: the error, or a validated score, over the bytes of what was tried, with the choice marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from krein.approximation import Approximation, approximate
+from krein.choice import si
+from krein.display.canvas import DARK, approximation_of, axes_for, legend_above, series_styles
+from krein.errors import InputError, whole_number
+
+__all__ = ["MemoryDisplay", "Spot"]
+
+LABELLED = 24  # points up to which each has its rank beside it
+NARROW = 4.0  # values within this factor of each other are on a linear axis
+LEAST = 1e-16  # where an error of zero is drawn
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One (c, k): what it takes, and what that gives."""
+
+    n_blocks: int
+    rank: int
+    nbytes: int
+    value: float  # the relative error, or a score
+    low: float | None = None  # its interval, if known
+    high: float | None = None
+    series: str = ""  # spots of a series are drawn apart; without, those of as many blocks share a line
+
+
+class MemoryDisplay:
+    """The error (or the score) of several numbers of blocks and ranks over the bytes they take.
+
+    Parameters
+    ----------
+    spots : what was tried
+    chosen : the one that was taken, or None
+    value_label : what the values are
+    target : the error that was asked for, or None
+    log : whether values are on a logarithmic axis
+    chosen_label : what the ring means
+    """
+
+    ax_: Any
+    figure_: Any
+
+    def __init__(
+        self,
+        *,
+        spots: Sequence[Spot],
+        chosen: Spot | None = None,
+        value_label: str = "relative error",
+        target: float | None = None,
+        log: bool = True,
+        chosen_label: str = "chosen",
+    ) -> None:
+        if not spots:
+            raise InputError("spots must hold at least one choice of blocks and rank; got none.")
+        self.spots, self.chosen = tuple(spots), chosen
+        self.value_label, self.target, self.log, self.chosen_label = value_label, target, log, chosen_label
+
+    @classmethod
+    def from_grid(
+        cls,
+        X: Any,
+        kernel: Any,
+        *,
+        n_blocks: Iterable[int] = (1, 4, 16),
+        ranks: Iterable[int] = (8, 16, 32, 64),
+        max_error: float | None = None,
+        max_memory: float | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+        ax: Any = None,
+    ) -> MemoryDisplay:
+        """Build every (c, k), measure its error (95 % interval), and mark what krein chooses by itself for the limits.
+
+        Pairs with more directions than a quarter of the rows, if c > 1, are left out. Costs as many builds as spots.
+        """
+        cs, ks = tuple(n_blocks), tuple(ranks)
+        for name, values in (("n_blocks", cs), ("ranks", ks)):
+            for value in values:
+                whole_number(name, value, 1)
+        own = approximate(X, kernel, max_error=max_error, max_memory=max_memory, random_state=random_state)
+        n = own.factorization.shape[0]
+        pairs = [(c, k) for c in cs for k in ks if c * k <= (n if c == 1 else n // 4)]
+        spots = []
+        for c, k in tqdm(pairs, desc="grid", disable=not verbose):
+            a = approximate(X, own.kernel, n_blocks=c, rank=k, drop=0.0, random_state=random_state)
+            spots.append(_measured(a, c, k, random_state))
+        mine = own.factorization
+        chosen = _measured(own, mine.n_blocks, round(mine.rank / mine.n_blocks), random_state)
+        return cls(spots=spots, chosen=chosen, target=max_error).plot(ax=ax)
+
+    @classmethod
+    def from_approximation(cls, approximation: Approximation, *, ax: Any = None) -> MemoryDisplay:
+        """Draw what was tried where blocks, rank or type were left open (``search_``); nothing is built."""
+        found = approximation.search_
+        if found is None:
+            raise InputError(
+                "This approximation was built as asked, nothing was searched for. Leave n_blocks or rank open, or use "
+                "from_grid."
+            )
+        measured = ("built", "kept", "exact")
+        spots = [
+            Spot(a.n_blocks, a.rank, a.nbytes, a.error, series="built" if a.stage in measured else "forecast")
+            for a in found.tried
+        ]
+        if found.error is not None:
+            spots[-1] = replace(spots[-1], low=found.error.low, high=found.error.high)
+        return cls(spots=spots, chosen=spots[-1]).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> MemoryDisplay:
+        """Draw what a kernel machine chose among: by a validated score (``selection_``), else by the error."""
+        built, _ = approximation_of(estimator)
+        choice = getattr(estimator, "selection_", None)
+        if choice is None or not choice.tried:
+            return cls.from_approximation(built, ax=ax)
+        spots, chosen = [], None
+        for t in choice.tried:
+            spot = Spot(t.n_blocks, t.rank, t.nbytes, t.score, series="coupled" if t.coupled else "on their own")
+            spots.append(spot)
+            same = (t.n_blocks, t.rank, t.coupled, t.kernel) == (
+                choice.n_blocks, choice.rank, choice.drop == 0.0, choice.kernel
+            )  # fmt: skip
+            if same and getattr(t, "dtype", choice.dtype) == choice.dtype:
+                chosen = spot
+        return cls(spots=spots, chosen=chosen, value_label="score of rows left out", log=False).plot(ax=ax)
+
+    def plot(self, ax: Any = None, *, columns: int = 3) -> MemoryDisplay:
+        """Draw one line per number of blocks, or the spots of each series; ranks beside them, the choice in a ring.
+
+        ``columns``: of the legend.
+        """
+        (axis,), figure = axes_for(ax, 1, (6.8, 4.6))
+        lines: dict[str, list[Spot]] = {}
+        for spot in sorted(self.spots, key=lambda s: (s.n_blocks, s.nbytes)):
+            lines.setdefault(spot.series or _blocks(spot.n_blocks), []).append(spot)
+        for (name, spots), style in zip(lines.items(), series_styles(len(lines)), strict=True):
+            y = np.array([self._drawn(s.value) for s in spots])
+            style |= {"linestyle": "none"} if spots[0].series else {}
+            axis.plot([s.nbytes for s in spots], y, label=name, **style)
+            bars = [i for i, s in enumerate(spots) if s.low is not None and s.high is not None]
+            ends = np.array([[y[i] - self._drawn(spots[i].low), self._drawn(spots[i].high) - y[i]] for i in bars])
+            if bars:
+                x, ends = [spots[i].nbytes for i in bars], np.maximum(ends, 0.0)
+                axis.errorbar(x, y[bars], yerr=ends.T, fmt="none", ecolor=style["color"], capsize=2, elinewidth=1.0)
+        if self.chosen is not None:
+            c = self.chosen
+            axis.plot(
+                [c.nbytes], [self._drawn(c.value)], linestyle="none", marker="o", markersize=13, markeredgewidth=1.8,
+                markerfacecolor="none", color=DARK, zorder=5,
+                label=f"{self.chosen_label}: {_blocks(c.n_blocks)} of rank {c.rank}",
+            )  # fmt: skip
+        if self.target is not None:
+            axis.axhline(self.target, color="0.35", linestyle=(0, (1, 1.5)), label=f"target: {self.target:g}")
+        drawn = [s for s in (*self.spots, self.chosen) if s is not None]
+        _scale(axis.xaxis, [s.nbytes for s in drawn], si)
+        if self.log:
+            _scale(axis.yaxis, [self._drawn(v) for s in drawn for v in (s.value, s.low or s.value)], "{:g}".format)
+        axis.set_xlabel("bytes of the factorization")
+        axis.set_ylabel(self.value_label)
+        axis.grid(color="0.9", linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.margins(0.1)
+        legend_above(axis, columns=columns, handlelength=2.4, columnspacing=1.2)
+        if len(self.spots) <= LABELLED:
+            self._name(axis, figure)
+        self.ax_, self.figure_ = axis, figure
+        return self
+
+    def _drawn(self, value: float | None) -> float:
+        known = 0.0 if value is None else value
+        return max(known, LEAST) if self.log else known
+
+    def _name(self, axis: Any, figure: Any) -> None:
+        """Put ranks (and blocks, where no line says them) beside the spots, where there is room for them."""
+        from matplotlib.patheffects import withStroke
+
+        figure.draw_without_rendering()  # lays the axes out
+        places = axis.transData.transform([(s.nbytes, self._drawn(s.value)) for s in self.spots])
+        taken: list[Any] = []
+        named: set[tuple[str, int, int]] = set()
+        halo = [withStroke(linewidth=2.5, foreground="white")]
+        first = sorted(zip(self.spots, places, strict=True), key=lambda p: p[0] != self.chosen)
+        for spot, place in first:
+            if (spot.series, spot.n_blocks, spot.rank) in named:  # measured twice: before and after it was stored
+                continue
+            named.add((spot.series, spot.n_blocks, spot.rank))
+            text = f"{spot.n_blocks} × {spot.rank}" if spot.series else f"k = {spot.rank}"
+            for offset, where in (((8, 5), "left"), ((8, -12), "left"), ((-8, 5), "right"), ((-8, -12), "right")):
+                note = axis.annotate(
+                    text, (spot.nbytes, self._drawn(spot.value)), xytext=offset, textcoords="offset points", ha=where,
+                    fontsize=7.5, color="0.15", path_effects=halo, zorder=6,
+                )  # fmt: skip
+                box = note.get_window_extent()
+                others = [p for p in places if p is not place]
+                hidden = any(box.overlaps(b) for b in taken) or any(box.contains(*p) for p in others)
+                if not hidden and axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1:
+                    taken.append(box)
+                    break
+                note.remove()
+
+
+def _scale(axis: Any, values: Sequence[float], name: Callable[[float], str]) -> None:
+    """A logarithmic axis with numbers at 1, 2 and 5; a linear one where values are of one size."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    if max(values) > NARROW * min(values) > 0.0:
+        few = max(values) < 1e3 * min(values)
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    else:
+        axis.set_major_locator(MaxNLocator(6))
+    axis.set_major_formatter(lambda x, _: name(x))
+    axis.set_minor_formatter(lambda *_: "")
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count:,} blocks"
+
+
+def _measured(a: Approximation, n_blocks: int, rank: int, random_state: Any) -> Spot:
+    error = a.error(random_state=random_state)
+    return Spot(n_blocks, rank, a.factorization.nbytes, error.relative, error.low, error.high)

@@ -1,0 +1,231 @@
+"""What an inspection found: one frozen value, which prints as text or HTML and plots."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from krein.arrays import Array, Indices
+from krein.choice import si
+
+__all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "SizeTrend"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval; the three are equal where nothing was left to chance."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if self.low == self.value == self.high:
+            return f"{self.value:.3g}"
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    @property
+    def percent(self) -> str:
+        """As a share."""
+        if self.low == self.value == self.high:
+            return f"{100 * self.value:.3g} %"
+        return f"{100 * self.value:.3g} % [{100 * self.low:.3g}, {100 * self.high:.3g}]"
+
+
+@dataclass(frozen=True)
+class SizeTrend:
+    """The spectrum of fewer objects: means over subsets of the sample, and how much those differ."""
+
+    n_objects: int
+    negative_share: float
+    spread: float  # standard deviation among the subsets
+    smallest: float  # mean of the smallest eigenvalue
+
+
+@dataclass(frozen=True)
+class BlockShare:
+    """How much of the matrix c diagonal blocks hold."""
+
+    n_blocks: int
+    share: Estimate  # of the squared Frobenius norm
+    chance: float  # what blocks of these sizes would hold of a matrix without any structure
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What c blocks of rank k would take and leave, for all objects."""
+
+    n_blocks: int
+    rank: int
+    nbytes: int
+    error: float  # relative Frobenius
+    seen: bool  # False: so many blocks are too many for the sample; the error follows the trend of fewer
+
+
+@dataclass(frozen=True)
+class CorrectionScore:
+    """How well rows that were left out are met after a correction: accuracy, or R²."""
+
+    name: str
+    score: Estimate
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """How indefinite a similarity is, how its objects group, and what that means for learning with it.
+
+    Numbers are of ``n_sampled`` objects drawn at random; where these are all of them, they are exact.
+    """
+
+    kernel: str
+    n_objects: int
+    n_sampled: int
+    rows: Indices  # (n_sampled,) which
+    n_evaluations: int  # similarities that were asked for
+    seconds: float
+
+    eigenvalues: Array  # (n_sampled,) of the sample's matrix, falling
+    inertia: tuple[int, int, int]  # how many of them are positive, zero (to rounding), negative
+    negative_share: Estimate  # of the sum of |eigenvalues|
+    trend: tuple[SizeTrend, ...]  # the same for fewer objects
+    negative_share_of_all: tuple[float, float] | None  # at least, and if it grows on as it did; None if none is seen
+
+    low: float  # of all similarities seen
+    high: float
+    negative_entries: Estimate  # share of pairs
+    diagonal: tuple[float, float]  # lowest and highest self-similarity in the sample
+    constant_diagonal: bool
+    asymmetry: float  # largest |k(x, y) - k(y, x)| seen, over the largest |k|: rounding, or it would have been refused
+    counts: Indices  # histogram of the similarities of pairs,
+    edges: Array
+
+    negative_squares: Estimate  # share of pairs whose k(x, x) + k(y, y) - 2 k(x, y) is negative
+    triangle_violations: Estimate  # share of triples whose dissimilarities violate the triangle inequality
+    blocks: tuple[BlockShare, ...]
+    forecasts: tuple[Forecast, ...]
+    target: float  # relative error that is looked for among them
+
+    corrections: tuple[CorrectionScore, ...]  # none without y
+    task: str | None  # "classification" or "regression" where there is y
+    learner: str
+    recommended: str | None  # the correction to use; None where only y could tell
+    notes: tuple[str, ...]
+
+    @property
+    def psd(self) -> bool:
+        """Whether no eigenvalue of the sample is negative: necessary for a psd kernel, and no proof of one."""
+        return self.inertia[2] == 0
+
+    @property
+    def smallest(self) -> float:
+        """The smallest eigenvalue of the sample."""
+        return float(self.eigenvalues[-1])
+
+    @property
+    def choice(self) -> Forecast | None:
+        """The forecast with the fewest bytes that meets the target, if any does."""
+        enough = [f for f in self.forecasts if f.error <= self.target]
+        return min(enough, key=lambda f: f.nbytes) if enough else None
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw it; returns a `krein.display.InspectionDisplay`, with ``ax_`` and ``figure_``."""
+        from krein.display.findings import InspectionDisplay
+
+        return InspectionDisplay.from_inspection(self, ax=ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in lists, numbers and strings: what JSON takes."""
+        found = {name: v.tolist() if hasattr(v, "tolist") else v for name, v in asdict(self).items()}
+        return found | {"psd": self.psd, "choice": None if self.choice is None else asdict(self.choice)}
+
+    def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """(heading, [(name, what was found)]): what is printed, in whatever form."""
+        whole = self.n_sampled == self.n_objects
+        seen = f"all {self.n_objects:,}" if whole else f"{self.n_sampled:,} of {self.n_objects:,}, drawn at random"
+        looked = f"{self.n_evaluations:,} evaluated, {self.n_evaluations / self.n_objects**2:.2%} of n²"
+        positive, zero, negative = self.inertia
+        constant = f"{self.diagonal[0]:.4g} for every object" if self.constant_diagonal else None
+        parts = [
+            ("", [("similarity", self.kernel), ("objects", seen), ("similarities", f"{looked}, {self.seconds:.1f} s")]),
+            (
+                "values",
+                [
+                    ("range", f"{self.low:.4g} to {self.high:.4g}"),
+                    ("with themselves", constant or f"{self.diagonal[0]:.4g} to {self.diagonal[1]:.4g}"),
+                    ("negative", f"{self.negative_entries.percent} of pairs"),
+                    ("asymmetry", "none" if self.asymmetry == 0.0 else f"{self.asymmetry:.2g} of the largest value"),
+                ],
+            ),
+            (
+                "spectrum",
+                [
+                    ("eigenvalues", f"{positive:,} positive, {zero:,} zero, {negative:,} negative"),
+                    ("from, to", f"{self.smallest:.4g}, {float(self.eigenvalues[0]):.4g}"),
+                    ("negative share", self.negative_share.percent),
+                    *[
+                        (
+                            f"  of {t.n_objects:,} objects",
+                            f"{100 * t.negative_share:.3g} % ± {100 * t.spread:.2g}, smallest {t.smallest:.3g}",
+                        )
+                        for t in self.trend
+                    ],
+                    *self._of_all(),
+                ],
+            ),
+            (
+                "as dissimilarity",
+                [
+                    ("negative squares", f"{self.negative_squares.percent} of pairs"),
+                    ("triangle violated", f"{self.triangle_violations.percent} of triples"),
+                ],
+            ),
+            (
+                "in diagonal blocks",
+                [(f"{b.n_blocks} blocks", f"{b.share.percent} of |K|², by chance {b.chance:.0%}") for b in self.blocks],
+            ),
+            ("memory and error, forecast", [self._forecast_line(f) for f in self.forecasts]),
+        ]
+        if self.corrections:
+            metric = "accuracy" if self.task == "classification" else "R²"
+            heading = f"corrections, {metric} of {'an SVM' if self.learner == 'svm' else 'ridge'} on rows left out"
+            parts.append((heading, [self._correction_line(c) for c in self.corrections]))
+        if self.notes:
+            parts.append(("notes", [("", note) for note in self.notes]))
+        return [(heading, lines) for heading, lines in parts if lines]
+
+    def _of_all(self) -> list[tuple[str, str]]:
+        if self.n_sampled == self.n_objects or self.negative_share_of_all is None:
+            return []
+        low, high = (f"{100 * share:.3g} %" for share in self.negative_share_of_all)
+        grows = f"if it grows on as from {self.trend[-1].n_objects:,} to {self.n_sampled:,}"
+        return [(f"  of all {self.n_objects:,}", f"at least {low}; {high} {grows}")]
+
+    def _forecast_line(self, f: Forecast) -> tuple[str, str]:
+        mark = f"  <- fewest bytes for {self.target:g}" if f == self.choice else ""
+        rough = "" if f.seen else " (trend)"
+        return f"{f.n_blocks} x {f.rank}", f"{si(f.nbytes)}, error {f.error:.2g}{rough}{mark}"
+
+    def _correction_line(self, c: CorrectionScore) -> tuple[str, str]:
+        return c.name, f"{c.score}{'  <- recommended' if c.name == self.recommended else ''}"
+
+    def __str__(self) -> str:
+        lines = []
+        for heading, found in self.sections():
+            if heading:
+                lines.append(heading)
+            width = max((len(name) for name, _ in found), default=0)
+            lines += [f"  {name.ljust(width)}{'  ' if width else ''}{text}" for name, text in found]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for heading, found in self.sections():
+            if heading:
+                rows.append(f'<tr><th colspan="2" scope="colgroup" style="text-align:left">{escape(heading)}</th></tr>')
+            for name, text in found:
+                rows.append(
+                    f'<tr><td style="text-align:left">{escape(name.strip())}</td>'
+                    f'<td style="text-align:left">{escape(text)}</td></tr>'
+                )
+        return f"<table>{''.join(rows)}</table>"
