@@ -70,7 +70,7 @@ PARAMETERS = [
     ({"n_blocks": 31}, "at most the number of objects, 30; got 31"),
     ({"total_rank": 3, "n_blocks": 4}, r"total_rank must be an integer of at least 4 \(one per block"),
     ({"total_rank": 2.5}, "total_rank must be an integer"),
-    ({"coupling": "all"}, "coupling must be one of 'shared', 'pairwise'; got 'all'"),
+    ({"coupling": "all"}, "coupling must be one of 'shared', 'pairwise', 'landmark'; got 'all'"),
     ({"landmarks": "best"}, "landmarks must be one of 'uniform', .*; got 'best'"),
     ({"landmarks": None}, "landmarks must be one of"),
     ({"allocation": "fair"}, "allocation must be one of 'equal', 'spectral', 'size'; got 'fair'"),

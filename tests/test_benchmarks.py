@@ -135,3 +135,18 @@ def test_a_quick_run_of_the_interval_covers_the_truth_mostly(tmp_path: Path) -> 
     covered = [float(row["low"]) <= float(row["truth"]) <= float(row["high"]) for row in rows]
     assert sum(covered) >= 0.8 * len(covered)
     assert (tmp_path / "interval.md").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_quick_run_of_the_similarities_spends_a_tenth_and_equals_the_dense_way(tmp_path: Path) -> None:
+    _quick("similarity", tmp_path)
+    peptide = _rows(tmp_path / "similarity_peptide.csv")
+    best = {r: max(float(row["accuracy"]) for row in peptide if row["route"] == r) for r in ("krein", "dense")}
+    assert best["krein"] >= best["dense"] - 0.01
+    assert all(float(row["share_of_n2"]) <= 0.1 for row in peptide if row["route"] == "krein")
+    matrices = _rows(tmp_path / "similarity_matrices.csv")
+    assert len(matrices) == 20
+    assert all(row["differing_labels"] == "0" for row in matrices)
+    assert all(float(row["peak_bytes"]) < 2e9 for row in _rows(tmp_path / "similarity_file.csv"))
+    assert (tmp_path / "similarity.md").exists()

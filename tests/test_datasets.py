@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from krein import datasets
 from krein.errors import InputError, KreinWarning
+from krein.kernels import EditSimilarity
 
 CLASS_COUNTS = {
     "spambase": {0: 2788, 1: 1813},
@@ -365,3 +366,24 @@ def test_a_data_set_shows_itself_in_one_line(nowhere):
     assert repr(strings) == "Dataset('words', 2 strings, 2 classes, from here)"
     similarity = datasets.Dataset("pairs", np.eye(2), np.array([0, 1]), "here", kind="similarity")
     assert repr(similarity) == "Dataset('pairs', 2 x 2 similarities, 2 classes, from here)"
+
+
+def test_families_are_strings_that_resemble_their_own_most():
+    data = datasets.families(300, n_families=6, n_classes=3, mutated=0.3, random_state=0)
+    assert (data.kind, data.n, data.d) == ("strings", 300, 0)
+    assert data.classes.tolist() == [0, 1, 2]
+    families = datasets.families(300, n_families=6, mutated=0.3, random_state=0)
+    assert families.X == data.X
+    assert np.array_equal(families.y % 3, data.y)
+    K = EditSimilarity()(data.X) - 2.0 * np.eye(300)
+    assert np.mean(families.y[K.argmax(1)] == families.y) > 0.98
+
+
+def test_families_without_mutation_are_copies_and_bad_requests_are_refused():
+    data = datasets.families(50, n_families=3, mutated=0.0, random_state=0)
+    assert len(set(data.X)) == 3
+    everything = datasets.families(50, n_families=3, mutated=1.0, letters="AB", random_state=0)
+    assert set("".join(everything.X)) == {"A", "B"}
+    for bad in ({"n_families": 0}, {"mutated": 1.5}, {"n_classes": 9, "n_families": 3}, {"letters": ""}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            datasets.families(10, **bad)

@@ -6,7 +6,7 @@ from krein import bounds, datasets, preprocessing, truncation
 from krein.approximation import Approximation, approximate
 from krein.blocksparse import BlockSparse
 from krein.correction import correct, psd_shift
-from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning
+from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
 from krein.estimators import (
     MEKA,
     SVC,
@@ -20,22 +20,32 @@ from krein.estimators import (
     clear_cache,
 )
 from krein.factorization import Factorization
+from krein.inspection import Inspection, inspect
 from krein.kernels import (
     ELM,
     NTK,
     RBF,
     TL1,
+    Alignment,
     ArcCosine,
     Cosine,
+    DoubleCentred,
+    DynamicTimeWarping,
+    EditDistance,
+    EditSimilarity,
+    FromDistances,
+    JaroWinkler,
     Laplacian,
     Linear,
     Normalized,
     Polynomial,
     Precomputed,
     Sigmoid,
+    Spectrum,
     SpherePolynomial,
     check_kernel,
 )
+from krein.persistence import load, save
 from krein.spectrum import certify, gershgorin, lanczos
 
 __all__ = [
@@ -46,14 +56,22 @@ __all__ = [
     "SVC",
     "SVR",
     "TL1",
+    "Alignment",
     "Approximation",
     "ArcCosine",
     "BlockSparse",
     "Cosine",
+    "DoubleCentred",
+    "DynamicTimeWarping",
+    "EditDistance",
+    "EditSimilarity",
     "Factorization",
+    "FromDistances",
     "GaussianProcessRegressor",
     "IndefiniteError",
     "InputError",
+    "Inspection",
+    "JaroWinkler",
     "KernelError",
     "KernelPCA",
     "KernelRidge",
@@ -62,12 +80,14 @@ __all__ = [
     "KreinWarning",
     "Laplacian",
     "Linear",
+    "ModelFileError",
     "Normalized",
     "OneClassSVM",
     "Polynomial",
     "Precomputed",
     "Sigmoid",
     "SpectralClustering",
+    "Spectrum",
     "SpherePolynomial",
     "approximate",
     "bounds",
@@ -77,9 +97,12 @@ __all__ = [
     "correct",
     "datasets",
     "gershgorin",
+    "inspect",
     "lanczos",
+    "load",
     "preprocessing",
     "psd_shift",
+    "save",
     "truncation",
 ]
 

@@ -23,6 +23,7 @@ from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, take
+from krein.landmarked import usual
 from krein.objects import check_new_objects, takes_vectors
 from krein.partition import Partition
 from krein.plan import Plan
@@ -32,7 +33,7 @@ from krein.truncation import OutOfRange, out_of_range
 __all__ = ["Approximation", "approximate"]
 
 AUTO_BLOCKS, AUTO_RANK = 10, 64
-SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders
+SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,9 +170,11 @@ def approximate(
         What was tried is in ``search_`` of the result.
     total_rank : int, optional
         The sum of all ranks, shared out by ``allocation``; overrides ``rank``. Nothing is searched for then.
-    coupling : "shared" or "pairwise"
+    coupling : "shared", "pairwise" or "landmark"
         "shared": one sample of rows per cluster serves all of its blocks; psd whenever the kernel is. "pairwise" is the
-        paper's own way: each pair of clusters is fitted on its own random sample.
+        paper's own way: each pair of clusters is fitted on its own random sample. "landmark" takes the fewest
+        similarities, for those that are dear: one sample of landmarks couples all clusters, so that ``landmarks``,
+        ``allocation`` and ``drop`` have no say.
     landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
         How the landmarks of a cluster are chosen; the paper's are uniform.
     allocation : "equal", "spectral" or "size"
@@ -208,7 +211,8 @@ def approximate(
     evaluator = Evaluator(plan.kernel)
     if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
         n = plan.n
-        evaluator.symmetric(take(plan.objects, stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)))
+        some = stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
+        evaluator.consistent(take(plan.objects, some))
     parts, found = _parts(plan, evaluator)
     return Approximation(
         plan.kernel,
@@ -227,16 +231,16 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
     if plan.n_blocks is not None and plan.rank is not None and not limited:
         return build(plan, evaluator), None
-    if plan.coupling == "pairwise" or plan.total_rank is not None:
+    if plan.coupling != "shared" or plan.total_rank is not None:
         if limited:
             raise InputError(
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
                 f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
             )
-        few = n <= EXACT_ROWS
-        plan = replace(
-            plan, n_blocks=plan.n_blocks or (1 if few else AUTO_BLOCKS), rank=plan.rank or (n if few else AUTO_RANK)
-        )
+        blocks, rank = (1, n) if n <= EXACT_ROWS else (AUTO_BLOCKS, AUTO_RANK)
+        if plan.coupling == "landmark":
+            blocks, rank = usual(n)
+        plan = replace(plan, n_blocks=plan.n_blocks or blocks, rank=plan.rank or rank)
         return build(plan, evaluator), None
     exact = 16.0 * n * n + 8.0 * n
     if n <= EXACT_ROWS and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KreinWarning, one_of
 
-__all__ = ["Dataset", "digits", "load", "mixture", "names"]
+__all__ = ["Dataset", "digits", "families", "load", "mixture", "names"]
 
 Kind = Literal["vectors", "strings", "similarity"]
 
@@ -202,6 +202,47 @@ def mixture(
     X += centres[cluster]
     y = cluster if n_classes is None else cluster % n_classes
     return Dataset("mixture", X, y, f"a generated mixture of {n_clusters} Gaussians")
+
+
+def families(
+    n_samples: int,
+    n_families: int = 40,
+    *,
+    n_classes: int | None = None,
+    length: int = 40,
+    mutated: float = 0.3,
+    letters: str = "ACDEFGHIKLMNPQRSTVWY",
+    random_state: Any = None,
+) -> Dataset:
+    """Return strings that descend from one of ``n_families`` random ones, with the family of each as its label.
+
+    An ancestor has about ``length`` letters. Each letter is passed on mutated with probability ``mutated``: replaced
+    (half of the time), lost, or followed by a new one. With ``n_classes`` families are dealt out to classes in turn.
+    """
+    for what, value in (("n_samples", n_samples), ("n_families", n_families), ("length", length)):
+        if value < 1:
+            raise InputError(f"{what} must be at least 1; got {value}.")
+    if n_classes is not None and not 1 <= n_classes <= n_families:
+        raise InputError(f"n_classes must be from 1 to n_families = {n_families}; got {n_classes}.")
+    if not 0.0 <= mutated <= 1.0:
+        raise InputError(f"mutated must be from 0 to 1; got {mutated}.")
+    if not letters:
+        raise InputError("letters must hold at least one letter; got none.")
+    generator, alphabet = stream(seed_from(random_state)), np.array(list(letters))
+    sizes = np.maximum(1, generator.poisson(length, n_families))
+    ancestors = [alphabet[generator.integers(len(alphabet), size=size)] for size in sizes]
+    family = generator.integers(n_families, size=n_samples)  # (n,)
+    X = [_descendant(ancestors[i], mutated, alphabet, generator) for i in family]
+    y = family if n_classes is None else family % n_classes
+    return Dataset("families", X, y, f"generated: {n_families} families of mutated strings", kind="strings")
+
+
+def _descendant(ancestor: NDArray[Any], mutated: float, alphabet: NDArray[Any], rng: np.random.Generator) -> str:
+    fate = rng.random(len(ancestor)) / max(mutated, 1e-12)  # below 1/2: replaced; 3/4: lost; 1: followed by a new one
+    other = alphabet[rng.integers(len(alphabet), size=len(ancestor))]
+    own = np.where(fate < 0.5, other, ancestor)
+    own = np.where((fate >= 0.5) & (fate < 0.75), "", own)
+    return "".join(np.where((fate >= 0.75) & (fate < 1.0), np.char.add(own, other), own))
 
 
 def _read(name: str, source: _Source, path: Path) -> Dataset:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,22 @@ from tqdm import tqdm
 from krein.encoding import Encoder, encoder_for
 from krein.errors import InputError, one_of
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
+from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectrum
 from krein.reading import Column, Frame, is_text
 
-__all__ = ["MACHINES", "TASKS", "Model", "Score", "learn"]
+__all__ = ["MACHINES", "ON_TEXT", "TASKS", "Model", "Score", "learn"]
 
 TASKS = ("auto", "classification", "regression")
 MACHINES = ("auto", "svm", "ridge", "gp")
 CLASSES = 20  # different whole numbers in a target up to which it is taken for classes
 SVM_ROWS = 20_000  # beyond, "auto" takes the ridge classifier: as accurate, and its alpha costs nothing to find
 HELD_OUT = 100_000  # rows beyond which one part held out replaces the folds
-ON_TEXT = ("edit", "jaro-winkler", "spectrum", "alignment")  # kernels that compare texts
+ON_TEXT: dict[str, type[Kernel]] = {
+    "edit": EditSimilarity,
+    "jaro-winkler": JaroWinkler,
+    "spectrum": Spectrum,
+    "alignment": Alignment,
+}  # kernels that compare texts
 ON_SPHERE = ("sphere-polynomial",)  # kernels that want rows of length 1
 
 
@@ -93,6 +100,12 @@ class Model:
         mean, std = self.estimator.predict(self.objects(frame), return_std=True)
         return self._shifted(mean), std
 
+    def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
+        """Write what is known of it as one HTML page (`krein.report.write`), and an inspection of its data if given."""
+        from krein.report import write
+
+        return write(path, inspection, self, **options)
+
     def _shifted(self, values: Any) -> NDArray[Any]:
         return np.asarray(values + self.offset if self.task == "regression" else values)
 
@@ -124,14 +137,17 @@ def learn(
     if not classes and is_text(y):
         raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
     y = _labels(y) if classes else y
-    text = _text_column(rest, parameters["kernel"])
+    named = parameters["kernel"]
+    text = _text_column(rest, named)
+    if text is not None:
+        parameters["kernel"] = _on_text(named, parameters.pop("kernel_params", None) or {})
     estimator = _machine(machine, classes, len(frame), parameters)
 
     def fitted(rows: Any) -> Model:
         part = rest.take(rows)
         encoder = None if text is not None else encoder_for(part, scale)
         offset = 0.0 if classes else float(np.mean(y[rows]))
-        model = Model(clone(estimator), target, task, text, encoder, parameters["kernel"] in ON_SPHERE, offset, None)
+        model = Model(clone(estimator), target, task, text, encoder, named in ON_SPHERE, offset, None)
         model.estimator.fit(model.objects(part), y[rows] if classes else y[rows] - offset)
         return model
 
@@ -184,9 +200,16 @@ def _labels(y: Column) -> NDArray[Any]:
     return y.astype(np.int64) if bool(np.all(y == np.round(y))) else y.astype(str)
 
 
+def _on_text(name: str, settings: dict[str, Any]) -> Kernel:
+    try:
+        return ON_TEXT[name](**settings)
+    except TypeError as error:
+        raise InputError(f"--kernel {name}: {error}.") from None
+
+
 def _text_column(frame: Frame, kernel: Any) -> str | None:
     """The one column of text, where the kernel compares texts."""
-    if kernel not in ON_TEXT:
+    if not isinstance(kernel, str) or kernel not in ON_TEXT:
         return None
     found = [name for name, column in zip(frame.names, frame.columns, strict=True) if is_text(column)]
     if len(found) != 1:

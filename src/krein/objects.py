@@ -13,7 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from krein.errors import InputError, KreinWarning
-from krein.kernels import FromCallable, Kernel, Normalized, Precomputed, Product, Scaled, Sum, count_objects, is_vectors
+from krein.kernels import (
+    DoubleCentred,
+    FromDistances,
+    Kernel,
+    Normalized,
+    Precomputed,
+    Scaled,
+    count_objects,
+    is_vectors,
+)
 from krein.kernels.objects import is_sparse
 
 __all__ = ["check_new_objects", "check_objects", "takes_vectors"]
@@ -23,19 +32,18 @@ OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants th
 
 def takes_vectors(kernel: Kernel) -> bool:
     """Whether the kernel compares vectors; a callable or a given matrix compares what it likes."""
-    if isinstance(kernel, Normalized | Scaled):
-        return takes_vectors(kernel.kernel)
-    if isinstance(kernel, Sum):
-        return all(takes_vectors(term) for term in kernel.terms)
-    if isinstance(kernel, Product):
-        return all(takes_vectors(factor) for factor in kernel.factors)
-    return not isinstance(kernel, FromCallable | Precomputed)
+    return kernel.compares == "vectors"
 
 
 def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     """Return (objects, kernel bound to them), or say what is wrong with X."""
     if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
         X = np.arange(matrix.n_objects)
+    if kernel.dissimilar:
+        raise InputError(
+            f"{kernel!r} is a distance: large values mean far apart. Make it a similarity first, with "
+            "krein.FromDistances(...), exp(-d / scale) for instance, or krein.DoubleCentred(...)."
+        )
     objects = _collection(X, kernel)
     n = count_objects(objects)
     if n < 2:
@@ -78,6 +86,10 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         )
     if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
         raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    if kernel.compares == "strings":
+        return _strings(X)
+    if kernel.compares == "sequences":
+        return _sequences(X)
     if isinstance(X, list | tuple) and not vectors:  # lists stay lists: whatever their items are
         return X
     try:
@@ -86,7 +98,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         raise InputError(f"X cannot be read as a 2-D array of numbers: {error} Make all rows equally long.") from None
     if values.ndim == 0:
         raise InputError(f"X must be a 2-D array or a sequence of objects; got one {type(X).__name__}. Use list(...).")
-    if isinstance(_innermost(kernel), Precomputed) and values.ndim == 2 and values.shape[1] == 1:
+    if kernel.compares == "indices" and values.ndim == 2 and values.shape[1] == 1:
         return values[:, 0]  # indices are names, not coordinates to cluster by
     if not vectors and (values.ndim != 2 or values.dtype.kind not in "biuf"):
         return values
@@ -112,6 +124,32 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         values = values.astype(np.float64)
     _check_finite(values, values.shape)
     return values
+
+
+def _strings(X: Any) -> list[str]:
+    found = X.tolist() if isinstance(X, np.ndarray) else list(X)
+    for i, item in enumerate(found):
+        if not isinstance(item, str):
+            seen = f"shape {np.shape(X)}" if isinstance(item, list) else f"{item!r:.60} ({type(item).__name__})"
+            raise InputError(f"X must hold strings, one per object; item {i} is {seen}. Drop or convert it first.")
+    return found
+
+
+def _sequences(X: Any) -> list[Any]:
+    """Sequences of numbers as arrays, of whatever lengths."""
+    found = []
+    for i, item in enumerate(X):
+        try:
+            values = np.asarray(item, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.empty(0)
+        if values.ndim not in (1, 2) or values.size == 0 or not np.isfinite(values).all():
+            raise InputError(
+                f"X must hold sequences of finite numbers, arrays of shape (length,) or (length, d), none empty; item "
+                f"{i} is {item!r:.60}. Drop or impute it first."
+            )
+        found.append(values)
+    return found
 
 
 def _sparse(X: Any, kernel: Kernel) -> Any:
@@ -142,8 +180,8 @@ def _check_finite(values: Any, shape: tuple[int, ...]) -> None:
 
 
 def _innermost(kernel: Kernel) -> Kernel:
-    while isinstance(kernel, Normalized | Scaled):
-        kernel = kernel.kernel
+    while isinstance(kernel, Normalized | Scaled | FromDistances | DoubleCentred):
+        kernel = kernel.kernel if isinstance(kernel, Normalized | Scaled) else kernel.distance
     return kernel
 
 

@@ -141,16 +141,22 @@ class Partition:
         return np.asarray(np.sqrt(np.maximum(d2, 0.0)) / self.scale)
 
 
-def partition(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Partition:
-    """Return ``n_blocks`` non-empty clusters, or fewer, with a warning, where there are fewer distinct places."""
-    n = count_objects(objects)
-    embedding = None if is_vectors(objects) else landmark_embedding(objects, n_blocks, evaluator, seed)
+def partition(
+    objects: Any, n_blocks: int, evaluator: Evaluator, seed: int, known: tuple[Embedding, Array] | None = None
+) -> Partition:
+    """Return ``n_blocks`` non-empty clusters, or fewer, with a warning, where there are fewer distinct places.
+
+    ``known`` places objects without coordinates where the caller has done so already.
+    """
+    n, embedding = count_objects(objects), None if known is None else known[0]
+    if known is None and not is_vectors(objects):
+        embedding = landmark_embedding(objects, n_blocks, evaluator, seed)
     if n_blocks == 1:
         places = objects[:1] if embedding is None else embedding(evaluator, take(objects, np.arange(1)))
         centre = np.asarray(_dense(places), dtype=np.float64)
         scale = scale_of(centre)
         return Partition(np.arange(n), np.array([0, n]), centre * scale, scale, embedding)
-    places = objects if embedding is None else embedding(evaluator, objects)
+    places = known[1] if known is not None else objects if embedding is None else embedding(evaluator, objects)
     scale = scale_of(places)
     rng = stream(seed, 0, 0)
     size = min(n, max(SAMPLE, (PER_CENTRE if n_blocks <= FLAT else PER_LEAF) * n_blocks))

@@ -22,7 +22,7 @@ from krein.storage import STORAGE
 
 __all__ = ["COUPLINGS", "Plan"]
 
-COUPLINGS = ("shared", "pairwise")
+COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
 
 

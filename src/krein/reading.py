@@ -75,7 +75,9 @@ def is_text(column: Column) -> bool:
 
 
 def format_of(path: Path, format: str | None = None) -> str:
-    """The format that was asked for, or the one the file's extension says."""
+    """The format that was asked for, or the one the file's extension says; there must be such a file."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.")
     if format is not None:
         one_of("format", format, FORMATS)
         return format
@@ -94,8 +96,6 @@ def read(path: Path, format: str | None = None) -> Frame:
 
 def chunks(path: Path, format: str | None = None, size: int = CHUNK) -> Iterator[Frame]:
     """The file in stretches of at most ``size`` rows; at least one row in all."""
-    if not path.is_file():
-        raise InputError(f"{path} is not a file.")
     reader = _READERS[format_of(path, format)]
     seen = 0
     for frame in reader(path, size):

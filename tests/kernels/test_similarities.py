@@ -96,16 +96,83 @@ def test_a_given_matrix_is_read_in_blocks(form):
     assert kernel.n_objects == 40
 
 
-def test_a_memory_mapped_matrix_is_not_read_until_asked(tmp_path):
-    file = np.memmap(tmp_path / "S", dtype=np.float32, mode="w+", shape=(40, 40))
+@pytest.fixture
+def filed(tmp_path):
+    """A file of similarities, float32, and its path."""
+    path = tmp_path / "S.npy"
+    file = np.lib.format.open_memmap(path, "w+", np.float32, (40, 40))
     file[:] = S
-    file[0, 1] = np.nan  # would be refused in memory
+    file.flush()
+    return file, path
+
+
+def test_a_file_is_read_in_blocks_by_path_or_as_a_memory_map(filed):
+    file, path = filed
+    for source in (file, path, str(path)):
+        kernel = Precomputed(source)
+        for a, b in [(np.arange(2, 9), np.arange(4)), (np.arange(3), np.arange(40)), (np.array([7, 7, 1]), [2])]:
+            block = kernel(a, b)
+            assert type(block) is np.ndarray
+            assert block.dtype == np.float32
+            np.testing.assert_allclose(block, S[np.ix_(a, b)], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(kernel.diag([3, 1]), S[[3, 1], [3, 1]], rtol=1e-6)
+        assert "memory-mapped" in repr(kernel)
+
+
+def test_a_block_of_a_file_is_the_same_in_steps(filed, monkeypatch):
+    monkeypatch.setattr("krein.kernels.matrices.STEP", 50)
+    kernel = Precomputed(filed[1])
+    np.testing.assert_allclose(kernel(np.arange(40), np.arange(30)), S[:, :30], rtol=1e-5, atol=1e-6)
+
+
+def test_what_was_written_to_a_file_is_still_there_after_reading(filed):
+    file, _ = filed
     kernel = Precomputed(file)
-    block = kernel(np.arange(2, 9), np.arange(4))
-    assert type(block) is np.ndarray
-    assert block.dtype == np.float32
-    np.testing.assert_allclose(block, S[2:9, :4], rtol=1e-6)
-    assert "memory-mapped" in repr(kernel)
+    file[0, 0] = 123.0
+    assert kernel([0])[0, 0] == 123.0
+    assert file[0, 0] == 123.0
+
+
+def test_a_file_is_checked_whole_while_it_is_small_and_sampled_beyond(filed, monkeypatch):
+    file, path = filed
+    file[0, 1] = np.nan
+    file.flush()
+    with pytest.raises(InputError, match=r"1 of 40².*\(nan\) at S\[0, 1\]"):
+        Precomputed(path)
+    file[0, 1] = S[0, 1] + 2.0
+    file.flush()
+    with pytest.raises(InputError, match=r"difference is 2, between S\[0, 1\]"):
+        Precomputed(path)
+    monkeypatch.setattr("krein.kernels.matrices.WHOLE", 100)
+    with pytest.raises(InputError, match=r"between S\[0, 1\]"):
+        Precomputed(path)  # 512 rows are all there are
+    monkeypatch.setattr("krein.kernels.matrices.LOOKED_AT", 2)
+    kernel = Precomputed(path)
+    assert "checked on a sample" in repr(kernel)
+    with pytest.raises(InputError, match=r"between S\[0, 1\]"):
+        Precomputed(path, check="all")
+
+
+def test_a_missing_or_foreign_file_is_refused(tmp_path):
+    (tmp_path / "no.npy").write_text("nothing of the kind")
+    for path in (tmp_path / "absent.npy", tmp_path / "no.npy"):
+        with pytest.raises(InputError, match="cannot be opened as a NumPy array"):
+            Precomputed(path)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_an_asymmetric_matrix_is_averaged_on_request(form, tmp_path):
+    crooked = S + np.triu(np.ones((40, 40)))
+    kernel = Precomputed(form(crooked), asymmetric="average")
+    expected = 0.5 * (crooked + crooked.T)
+    np.testing.assert_allclose(kernel(np.arange(40)), expected)
+    np.testing.assert_allclose(kernel([3, 1], [5, 2, 9]), expected[np.ix_([3, 1], [5, 2, 9])])
+    assert "averaged" in repr(kernel)
+    with pytest.raises(InputError, match="'refuse', 'average'"):
+        Precomputed(crooked, asymmetric="upper")
+    crooked[2, 3] = np.inf
+    with pytest.raises(InputError, match=r"S\[2, 3\]"):
+        Precomputed(form(crooked), asymmetric="average")
 
 
 def test_integer_matrices_give_float_blocks():
@@ -130,13 +197,13 @@ def test_precomputed_is_equal_by_identity_and_copied_without_its_numbers():
 def test_an_asymmetric_matrix_is_refused_and_the_place_shown(form):
     crooked = S.copy()
     crooked[30, 4] += 0.5
-    with pytest.raises(InputError, match=r"difference is 0\.5, between S\[(4, 30|30, 4)\].*S \+ S\.T"):
+    with pytest.raises(InputError, match=r"difference is 0\.5, between S\[(4, 30|30, 4)\].*average"):
         Precomputed(form(crooked))
     Precomputed(form(S * (1 + 1e-12 * np.arange(40))))  # rounding is not asymmetry
 
 
 def test_asymmetry_is_found_in_any_strip(monkeypatch):
-    monkeypatch.setattr("krein.kernels.similarities.STRIP", 7)
+    monkeypatch.setattr("krein.kernels.matrices.STRIP", 7)
     for i, j in [(0, 39), (39, 0), (20, 21), (38, 37), (6, 7)]:
         crooked = S.copy()
         crooked[i, j] += 1.0
@@ -150,7 +217,7 @@ def test_asymmetry_is_found_in_any_strip(monkeypatch):
 def test_non_finite_matrices_are_refused(form, value):
     broken = S.copy()
     broken[2, 3] = broken[3, 2] = value
-    with pytest.raises(InputError, match="2 of 40"):
+    with pytest.raises(InputError, match=r"2 of 40².*at S\[2, 3\]"):
         Precomputed(form(broken))
 
 

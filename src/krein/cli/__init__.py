@@ -57,6 +57,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # `krein predict ... | head`: click ends quietly
+            raise
         except (ValueError, OSError, ImportError) as error:
             if isinstance(error, ImportError) and not isinstance(error, krein.KreinError):
                 raise

@@ -14,12 +14,13 @@ import click
 from krein.encoding import SCALES
 from krein.errors import InputError, KreinWarning
 from krein.estimators.naming import NAMES
-from krein.model import MACHINES, TASKS, Model, learn
+from krein.model import MACHINES, ON_TEXT, TASKS, Model, learn
 from krein.persistence import save
 from krein.reading import FORMATS, format_of, read
 
 __all__ = ["command"]
 
+KERNELS = (*sorted(NAMES), *ON_TEXT)
 UNITS = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 
 
@@ -68,8 +69,8 @@ def parsed(text: str) -> Any:
 @click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True)
 @click.option("--machine", type=click.Choice(MACHINES), default="auto", show_default=True,
               help="auto: svm for classes up to 20,000 rows, else ridge.")  # fmt: skip
-@click.option("--kernel", type=click.Choice(sorted(NAMES)), default="rbf", show_default=True, metavar="NAME",
-              help=f"One of {', '.join(sorted(NAMES))}.")  # fmt: skip
+@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True, metavar="NAME",
+              help=f"One of {', '.join(KERNELS)}.")  # fmt: skip
 @click.option("--gamma", help="A number, scale, auto or tune (found by score).")
 @click.option("--degree", type=float)
 @click.option("--coef0", type=float)

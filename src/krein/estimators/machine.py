@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +58,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix. Beyond, machines with a target choose
         blocks and rank by a validated score on a subsample unless ``max_error`` is given, and the others take 4 coupled
         blocks of rank 128 unless they are given a limit: an error of the matrix says little of what they look for.
+        Objects without vectors get coupling="landmark", with or without a target: nothing takes fewer similarities.
     correction : "auto", "none", "shift", "clip", "flip" or "square"
         What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
         the choice is in ``correction_`` and in a warning.
@@ -111,6 +113,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = not self._precomputed
         tags.input_tags.pairwise = self._precomputed
         return tags
+
+    def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
+        """Write what came of the fit as a page (`krein.report.write`), with an inspection of its data if given."""
+        check_is_fitted(self)
+        from krein.report import write
+
+        return write(path, inspection, self, **options)
 
     # -- the steps of a fit ----------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from krein.arrays import Array, Indices
@@ -111,6 +112,7 @@ class Inspection:
     learner: str
     recommended: str | None  # the correction to use; None where only y could tell
     notes: tuple[str, ...]
+    stages: tuple[tuple[str, float], ...] = ()  # what took how many seconds
 
     @property
     def psd(self) -> bool:
@@ -133,6 +135,12 @@ class Inspection:
         from krein.display.findings import InspectionDisplay
 
         return InspectionDisplay.from_inspection(self, ax=ax)
+
+    def report(self, path: Any, model: Any = None, **options: Any) -> Path:
+        """Write it as one self-contained HTML page (`krein.report.write`), with a fitted machine's or model's part."""
+        from krein.report import write
+
+        return write(path, self, model, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in lists, numbers and strings: what JSON takes."""

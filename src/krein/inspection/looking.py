@@ -85,25 +85,31 @@ def inspect(
     K, precision = look.matrix, look.precision
     m, rng = len(K), stream(seed, 52)
     subsets = measures.Subsets(m, n, stream(seed, 51))
+    stages = [("similarities", time.perf_counter() - start)]
     with tqdm(total=6, desc="measures", disable=not verbose) as bar:
+
+        def done(stage: str) -> None:
+            stages.append((stage, time.perf_counter() - start - sum(t for _, t in stages)))
+            bar.update()
+
         spectrum = measures.spectrum(K, precision, subsets, rng)
         psd = spectrum.inertia[2] == 0
-        bar.update()
+        done("spectrum")
         squares, rounding = measures.squares_of(K, precision)
         negative_entries = subsets.share(K < 0.0)
         negative_squares = subsets.share(squares < -rounding)
-        bar.update()
+        done("signs")
         violations = measures.triangle_violations(K, precision, subsets, rng)
-        bar.update()
+        done("triangles")
         blocks = measures.block_shares(K, look.sample, subsets, seed)
-        bar.update()
+        done("blocks")
         forecasts = measures.forecasts(K, look.sample, n, seed)
-        bar.update()
+        done("memory and error")
         scores: tuple[CorrectionScore, ...] = ()
         best = "none" if psd else None
         if targets is not None:
             scores, best = _corrections(K, targets[look.rows], task, learner, strength, n, psd, seed)
-        bar.update()
+        done("corrections")
     counts, edges = np.histogram(K[~np.eye(m, dtype=bool)], bins=BINS)
     own = np.diagonal(K)
     spread = float(own.max() - own.min())
@@ -116,6 +122,7 @@ def inspect(
         asymmetry=look.asymmetry, counts=counts, edges=edges, negative_squares=negative_squares,
         triangle_violations=violations, blocks=blocks, forecasts=forecasts, target=MAX_ERROR, corrections=scores,
         task=None if targets is None else task, learner=learner, recommended=best, notes=(),
+        stages=tuple(stages),
     )  # fmt: skip
     return replace(found, notes=_notes(found, bound))
 

@@ -5,24 +5,37 @@ Ground: knows only `errors` and `arrays`. A kernel is anything that fills k(A, B
 
 from __future__ import annotations
 
+from krein.kernels.alignment import Alignment
 from krein.kernels.check import KernelCheck, check_kernel
+from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
+from krein.kernels.matrices import Precomputed
 from krein.kernels.networks import ELM, NTK, ArcCosine
 from krein.kernels.objects import count_objects, is_vectors, take
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
-from krein.kernels.similarities import FromCallable, Normalized, Precomputed, as_kernel
+from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
 from krein.kernels.stationary import RBF, TL1, Laplacian
+from krein.kernels.strings import EditDistance, EditSimilarity, JaroWinkler, Spectrum
+from krein.kernels.warping import DynamicTimeWarping
 
 __all__ = [
     "ELM",
     "NTK",
     "RBF",
     "TL1",
+    "Alignment",
+    "Anchored",
     "ArcCosine",
     "Cosine",
+    "DoubleCentred",
+    "DynamicTimeWarping",
+    "EditDistance",
+    "EditSimilarity",
     "Evaluator",
     "FromCallable",
+    "FromDistances",
+    "JaroWinkler",
     "Kernel",
     "KernelCheck",
     "Laplacian",
@@ -33,6 +46,7 @@ __all__ = [
     "Product",
     "Scaled",
     "Sigmoid",
+    "Spectrum",
     "SpherePolynomial",
     "Sum",
     "Traits",

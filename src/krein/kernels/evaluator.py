@@ -15,8 +15,9 @@ import numpy as np
 from krein.arrays import Array
 from krein.errors import InputError, KernelError
 from krein.kernels.kernel import Kernel
+from krein.kernels.matrices import ASYMMETRY, largest_asymmetry
 from krein.kernels.objects import count_objects, rows
-from krein.kernels.similarities import ASYMMETRY, Normalized, as_kernel, largest_asymmetry
+from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["Evaluator"]
 
@@ -46,7 +47,7 @@ class Evaluator:
         return self.cross(A, B)
 
     def cross(self, A: Any, B: Any, diag_B: Any = None) -> Array:
-        """Return k(A, B) like `block`; a Normalized kernel takes B's self-similarities from ``diag_B`` if given."""
+        """Return k(A, B) like `block`; an Anchored kernel (Normalized, say) takes B's own numbers from ``diag_B``."""
         n, m = count_objects(A), count_objects(B)
         values: Array = np.empty((0, m))
         for part, chunk in self._stream(A, B, diag_B):
@@ -74,6 +75,20 @@ class Evaluator:
             )
         return 0.5 * values + 0.5 * values.T
 
+    def consistent(self, A: Any) -> None:
+        """Raise KernelError unless k(A, A) is symmetric and k(x, y) is the same whatever else is in the call."""
+        values, n = self.symmetric(A), count_objects(A)
+        few = slice(0, n // 8)  # a kernel that goes by len(A), or by what it saw last, gives itself away here
+        apart = self.block(rows(A, few), rows(A, slice(few.stop, n)))
+        gaps = np.abs(apart - values[few, few.stop :])
+        if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * float(np.abs(values).max(initial=0.0)):
+            i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
+            raise KernelError(
+                f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
+                f"{values[i, few.stop + j]:.6g} in one call and {apart[i, j]:.6g} in another. Let it depend on the two "
+                "objects alone: statistics of A and B do not belong in it."
+            )
+
     def diag(self, A: Any) -> Array:
         """Return k(x, x) for every x in A, shape (len(A),), checked."""
         n = count_objects(A)
@@ -90,9 +105,9 @@ class Evaluator:
     def _stream(self, A: Any, B: Any, diag_B: Any) -> Iterator[tuple[slice, Array]]:
         n, m = count_objects(A), count_objects(B)
         kernel = self.kernel
-        if isinstance(kernel, Normalized) and diag_B is None and m > 0 and n > 0:
-            diag_B = kernel.kernel.diag(B)  # once, not once per chunk
-            self._add(kernel.diag_entries(m))
+        if isinstance(kernel, Anchored) and diag_B is None and m > 0 and n > 0:
+            diag_B = kernel.own(B)  # once, not once per chunk
+            self._add(kernel.own_entries(m))
         step = max(1, self.chunk_entries // max(1, m))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
@@ -101,8 +116,8 @@ class Evaluator:
                 yield part, np.empty(shape)
                 continue
             some = A if shape[0] == n else rows(A, part)
-            values = kernel.cross(some, B, diag_B) if isinstance(kernel, Normalized) else kernel(some, B)
-            self._add(shape[0] * m + (kernel.diag_entries(shape[0]) if isinstance(kernel, Normalized) else 0))
+            values = kernel.cross(some, B, diag_B) if isinstance(kernel, Anchored) else kernel(some, B)
+            self._add(shape[0] * m + (kernel.own_entries(shape[0]) if isinstance(kernel, Anchored) else 0))
             yield part, self._checked(np.asarray(values), shape, "k(A, B)", start)
 
     def _add(self, n_entries: int) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.errors import InputError
 
-__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "is_number", "positive", "whole"]
+__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit", "is_number", "positive", "whole"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Kernel(ABC):
     """
 
     accepts_sparse: ClassVar[bool] = False
+    compares: ClassVar[str] = "vectors"  # or "strings", "sequences" (of numbers), "indices", "anything"
+    dissimilar: ClassVar[bool] = False  # whether large values mean far apart: a distance, to be made a similarity first
 
     @property
     @abstractmethod
@@ -166,7 +168,7 @@ class Scaled(Kernel):
             factor, kernel = positive(self, "factor", kernel.factor * factor), kernel.kernel
         object.__setattr__(self, "kernel", kernel)
         object.__setattr__(self, "factor", factor)
-        object.__setattr__(self, "accepts_sparse", kernel.accepts_sparse)
+        inherit(self, kernel)
 
     @property
     def traits(self) -> Traits:
@@ -234,7 +236,21 @@ def _flatten(kernel: Kernel, name: str, parts: tuple[Kernel, ...]) -> None:
         )
     flat = tuple(inner for part in parts for inner in (getattr(part, name) if isinstance(part, kind) else (part,)))
     object.__setattr__(kernel, name, flat)
-    object.__setattr__(kernel, "accepts_sparse", all(part.accepts_sparse for part in flat))
+    inherit(kernel, *flat)
+
+
+def inherit(kernel: Kernel, *parts: Kernel) -> None:
+    """Give a kernel made of others what all of them take: sparse rows, and the kind of objects."""
+    object.__setattr__(kernel, "accepts_sparse", all(part.accepts_sparse for part in parts))
+    kinds = {part.compares for part in parts} - {"anything"} or {"anything"}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{type(kernel).__name__} needs kernels of the same objects; these compare {', '.join(sorted(kinds))}."
+        )
+    callables = any(part.compares == "anything" for part in parts)
+    kind = kinds.pop()
+    object.__setattr__(kernel, "compares", "anything" if callables and kind == "vectors" else kind)
+    object.__setattr__(kernel, "dissimilar", any(part.dissimilar for part in parts))
 
 
 def _accumulated(operation: Any, arrays: Iterator[Array]) -> Array:

@@ -1,0 +1,202 @@
+"""Similarities made of distances: a named transformation of each, or double centring from a few references.
+
+In: a kernel whose values are dissimilarities d(x, y) >= 0 with d(x, x) = 0, a given matrix of them for instance. Out: a
+kernel that the rest of krein can use. Values below 0 and self-distances above it are refused, with their place.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from krein.arrays import Array, stream
+from krein.errors import InputError, KernelError, one_of
+from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
+from krein.kernels.objects import count_objects, take
+from krein.kernels.similarities import Anchored, as_kernel
+
+__all__ = ["DoubleCentred", "FromDistances"]
+
+SEEN = 64  # objects whose distances bind the scale
+NEARLY = 1e-6  # times the largest distance: a self-distance of this is rounding
+
+
+@dataclass(frozen=True)
+class _Transformation:
+    value: Callable[[Array], Array]  # of d / scale
+    typical: Callable[[Array], float]  # the scale, from a sample
+    low: float | None = 0.0
+
+
+def _median(d: Array) -> float:
+    return float(np.median(d[d > 0.0])) if (d > 0.0).any() else 1.0
+
+
+TRANSFORMATIONS: Mapping[str, _Transformation] = MappingProxyType(
+    {
+        "exponential": _Transformation(lambda d: np.exp(-d), _median),
+        "gaussian": _Transformation(lambda d: np.exp(-(d**2)), _median),
+        "inverse": _Transformation(lambda d: 1.0 / (1.0 + d), _median),
+        "linear": _Transformation(lambda d: 1.0 - d, lambda d: float(d.max(initial=0.0)) or 1.0, None),
+    }
+)
+
+
+@dataclass(frozen=True)
+class FromDistances(Kernel):
+    """A distance made a similarity, entry by entry; 1 for equal objects.
+
+    With d over ``scale``: "exponential", exp(-d); "gaussian", exp(-d²); "inverse", 1 / (1 + d); "linear", 1 - d. A
+    scale left None is bound to the median distance of 64 objects, or to the largest for "linear". Whether the result is
+    psd depends on the distance. Of a matrix of distances take ``FromDistances(Precomputed(D))``.
+    """
+
+    distance: Any
+    transform: str = "exponential"
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _take_distance(self)
+        one_of("transform", self.transform, TRANSFORMATIONS)
+        if self.scale is not None:
+            object.__setattr__(self, "scale", positive(self, "scale", self.scale))
+
+    @property
+    def traits(self) -> Traits:
+        low = TRANSFORMATIONS[self.transform].low
+        return Traits(stationary=False, psd=None, low=low, high=1.0, constant_diagonal=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        scale = bound(self, "scale", self.scale)
+        d = _distances(self, A, B)
+        return TRANSFORMATIONS[self.transform].value(d / d.dtype.type(scale))
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "scale", self.scale)
+        return np.ones(count_objects(A))
+
+    def diag_entries(self, n_objects: int) -> int:
+        return 0
+
+    def bind(self, X: Any) -> Kernel:
+        inner = self.distance.bind(X)
+        made = self if inner is self.distance else replace(self, distance=inner)
+        if self.scale is not None:
+            return made
+        d = _sampled(made, X, SEEN)
+        return replace(made, scale=TRANSFORMATIONS[self.transform].typical(d[np.triu_indices(len(d), 1)]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DoubleCentred(Anchored):
+    """-1/2 of the squared distances, centred: the inner products of which they would be distances, if they were any.
+
+    The centre is the mean of ``n_references`` objects drawn at the fit, so that an object costs as many distances, and
+    no n x n matrix is centred; with all objects it is classical scaling, -1/2 J D² J. Indefinite exactly where the
+    distances are not Euclidean.
+    """
+
+    distance: Any
+    n_references: int = 32
+    references: Any = None  # the objects, once bound
+    level: float = 0.0  # the mean squared distance among them
+
+    def __post_init__(self) -> None:
+        _take_distance(self)
+        object.__setattr__(self, "n_references", whole(self, "n_references", self.n_references))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=None)
+
+    def own(self, A: Any) -> Array:
+        """Return the mean squared distance to the references."""
+        if self.references is None:
+            raise InputError(f"{self!r} has no references yet. Bind it to the data with .bind(X).")
+        return np.asarray((_distances(self, A, self.references) ** 2).mean(1))
+
+    def own_entries(self, n_objects: int) -> int:
+        return n_objects * self.n_references
+
+    def cross(self, A: Any, B: Any, own_B: Any) -> Array:
+        own_B = np.asarray(own_B)
+        own_A = own_B if B is A else self.own(A)
+        squares = _distances(self, A, B) ** 2
+        return np.asarray(0.5 * (own_A[:, None] + own_B - squares - self.level), dtype=squares.dtype)
+
+    def diag(self, A: Any) -> Array:
+        return self.own(A) - 0.5 * self.level
+
+    def diag_entries(self, n_objects: int) -> int:
+        return self.own_entries(n_objects)
+
+    def bind(self, X: Any) -> Kernel:
+        if self.references is not None:
+            return self
+        made, n = replace(self, distance=self.distance.bind(X)), count_objects(X)
+        _sampled(made, X, SEEN)  # are they distances?
+        count = min(n, self.n_references)
+        chosen = take(X, np.sort(stream(0).choice(n, count, replace=False)))
+        level = float((_distances(made, chosen, chosen) ** 2).mean())
+        return replace(made, n_references=count, references=chosen, level=level)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DoubleCentred) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"DoubleCentred({self.distance!r}, n_references={self.n_references})"
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self.distance, self.n_references, pickle.dumps(self.references)
+
+
+def _take_distance(kernel: Any) -> None:
+    object.__setattr__(kernel, "distance", as_kernel(kernel.distance))
+    inherit(kernel, kernel.distance)
+    object.__setattr__(kernel, "accepts_sparse", False)
+    object.__setattr__(kernel, "dissimilar", False)
+
+
+def _distances(asker: Any, A: Any, B: Any) -> Array:
+    d = np.asarray(asker.distance(A, B))
+    if d.size and d.ndim == 2 and not float(d.min()) >= 0.0:  # NaN too
+        i, j = (int(v) for v in np.argwhere(~(d >= 0.0))[0])
+        raise KernelError(
+            f"{asker!r} needs distances, 0 or more; it got {d[i, j]:.4g} between objects {i} and {j} of a block, "
+            f"{int((~(d >= 0.0)).sum())} of {d.size} in all. Is it a similarity already? Then use it as it is."
+        )
+    return d
+
+
+def _sampled(asker: Any, X: Any, count: int) -> Array:
+    """Distances among evenly spaced objects; refused unless they are 0 between equal ones and symmetric."""
+    spots = np.unique(np.linspace(0, count_objects(X) - 1, count).astype(np.intp))
+    some = take(X, spots)
+    d = _distances(asker, some, some).astype(np.float64)
+    largest = float(d.max(initial=0.0))
+    if not np.isfinite(largest):
+        raise KernelError(f"{asker!r} needs finite distances; got {largest}. Impute or drop them first.")
+    own = np.diagonal(d)
+    if len(own) and own.max() > NEARLY * largest:
+        i = int(np.argmax(own))
+        raise KernelError(
+            f"{asker!r} needs d(x, x) = 0; object {spots[i]} is {own[i]:.4g} from itself (the largest distance seen is "
+            f"{largest:.4g}). Is it a similarity already? Then use it as it is."
+        )
+    gap = float(np.abs(d - d.T).max(initial=0.0))
+    if gap > 1e-4 * largest:
+        i, j = (int(v) for v in np.unravel_index(int(np.argmax(np.abs(d - d.T))), d.shape))
+        raise KernelError(
+            f"{asker!r} needs symmetric distances; objects {spots[i]} and {spots[j]} are {d[i, j]:.4g} and "
+            f"{d[j, i]:.4g} apart. Average both ways."
+        )
+    return d

@@ -1,0 +1,161 @@
+"""Similarities of strings: edit distance, Jaro-Winkler, common n-grams.
+
+The first two are rapidfuzz's (``pip install krein[strings]``), on all cores; n-grams are counted with NumPy. Alignments
+by a substitution matrix are in `alignment`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.kernels.kernel import Kernel, Traits, whole
+from krein.kernels.objects import count_objects
+
+__all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "codes_of"]
+
+ALONE = 20_000  # pairs up to which threads take longer to start than they save
+
+
+@dataclass(frozen=True)
+class _Fuzzy(Kernel):
+    """What rapidfuzz compares; ``n_jobs`` threads, -1 for all cores."""
+
+    n_jobs: int = field(default=-1, compare=False, repr=False, kw_only=True)
+
+    compares: ClassVar[str] = "strings"
+
+    def _all_pairs(self, A: Any, B: Any, scorer: str, dtype: Any = np.float64) -> Array:
+        try:
+            from rapidfuzz import distance, process
+        except ImportError as error:
+            raise InputError(
+                f"{type(self).__name__} needs rapidfuzz, which is not installed: pip install krein[strings]."
+            ) from error
+        module, name = scorer.split(".")
+        B = A if B is None else B
+        workers = 1 if count_objects(A) * count_objects(B) <= ALONE else self.n_jobs
+        call = getattr(getattr(distance, module), name)
+        return np.asarray(process.cdist(A, B, scorer=call, dtype=dtype, workers=workers))
+
+    def diag_entries(self, n_objects: int) -> int:
+        return 0  # known without a look
+
+
+@dataclass(frozen=True)
+class EditDistance(_Fuzzy):
+    """Levenshtein's distance: the fewest insertions, deletions and substitutions that make y of x.
+
+    A distance, to be made a similarity by `FromDistances` or `DoubleCentred`.
+    """
+
+    dissimilar: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=False, low=0.0, constant_diagonal=True)  # zero trace, not all zero
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return self._all_pairs(A, B, "Levenshtein.distance", np.int32).astype(np.float64)
+
+    def diag(self, A: Any) -> Array:
+        return np.zeros(count_objects(A))
+
+
+@dataclass(frozen=True)
+class EditSimilarity(_Fuzzy):
+    """1 - (edit distance / length of the longer string), from 0 to 1; indefinite. Two empty strings have 1."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=False, low=0.0, high=1.0, constant_diagonal=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return self._all_pairs(A, B, "Levenshtein.normalized_similarity")
+
+    def diag(self, A: Any) -> Array:
+        return np.ones(count_objects(A))
+
+
+@dataclass(frozen=True)
+class JaroWinkler(_Fuzzy):
+    """Jaro's similarity of short strings such as names, more for a common beginning (Winkler); 0 to 1, indefinite."""
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=False, low=0.0, high=1.0, constant_diagonal=True)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return self._all_pairs(A, B, "JaroWinkler.similarity")
+
+    def diag(self, A: Any) -> Array:
+        return np.ones(count_objects(A))
+
+
+@dataclass(frozen=True)
+class Spectrum(Kernel):
+    """The inner product of n-gram counts (Leslie, Eskin, Noble 2002): psd. `Normalized` on top takes lengths out.
+
+    With ``blended`` all lengths from 1 to n count. A string shorter than n has no n-gram, and is similar to nothing.
+    """
+
+    n: int = 3
+    blended: bool = False
+
+    compares: ClassVar[str] = "strings"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole(self, "n", self.n))
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=True, low=0.0)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        n_a, both = count_objects(A), list(A) if B is None or B is A else [*A, *B]
+        first = second = self._counts(both)
+        if B is not None and B is not A:
+            first, second = first[:n_a], second[n_a:]
+        return np.asarray((first @ second.T).toarray(), dtype=np.float64)
+
+    def diag(self, A: Any) -> Array:
+        counts = self._counts(list(A))
+        return np.asarray(counts.multiply(counts).sum(1), dtype=np.float64).ravel()
+
+    def _counts(self, strings: list[str]) -> Any:
+        """How often each n-gram occurs in each string, CSR."""
+        codes, lengths = codes_of(strings)
+        owner = np.repeat(np.arange(len(strings)), lengths)
+        grams = np.unique(codes, return_inverse=True)[1] if codes.size else codes
+        rows, columns, n_columns = [], [], 0
+        for n in range(1, self.n + 1):
+            if n > 1:  # the n-gram that starts here: an (n - 1)-gram and the letter after it, numbered anew
+                later = np.append(codes[n - 1 :], np.zeros(min(n - 1, len(codes)), dtype=codes.dtype))
+                pair = grams.astype(np.int64) * (int(codes.max(initial=0)) + 1) + later
+                grams = np.unique(pair, return_inverse=True)[1]
+            if n < self.n and not self.blended:
+                continue
+            inside = np.flatnonzero(_left(lengths) >= n)
+            rows.append(owner[inside])
+            columns.append(n_columns + grams[inside])
+            n_columns += int(grams.max(initial=-1)) + 1
+        row, column = np.concatenate(rows), np.concatenate(columns)
+        counts = sparse.coo_array((np.ones(len(row)), (row, column)), shape=(len(strings), max(1, n_columns)))
+        return counts.tocsr()  # adds up what occurs twice
+
+
+def codes_of(strings: list[str]) -> tuple[Any, Any]:
+    """Return the letters of all strings one after the other, as numbers, and the length of each string."""
+    codes = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
+    return codes, np.fromiter(map(len, strings), dtype=np.intp, count=len(strings))
+
+
+def _left(lengths: Any) -> Any:
+    """For each letter, how many are left in its string, itself counted."""
+    ends = np.repeat(np.cumsum(lengths), lengths)
+    return ends - np.arange(len(ends))

@@ -1,0 +1,122 @@
+"""coupling="landmark": one sample of landmarks couples all blocks, and each block keeps similarities of its own.
+
+For objects whose similarities are dear. Between blocks K is what the landmarks Z say of it, Q diag(signs) Qᵀ (Nyström's
+way); within a block it is k(X_i, L_i), L_i being a sample of the block or, of a small one, all of it. So an object is
+compared with |Z| + |L_i| others, whatever n is, where coupling="shared" takes a sample of all pairs of blocks besides.
+Both together learn more than either: what is far is smooth, and what is near is met one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from krein.arrays import Array, Indices, stream
+from krein.bases import LandmarkMap, allocate, nystrom, sketch
+from krein.blocksparse import BlockSparse
+from krein.errors import InputError
+from krein.kernels import Anchored, Evaluator, is_vectors, take
+from krein.partition import Embedding, Partition, partition
+from krein.plan import Plan
+
+__all__ = ["couple_by_landmarks", "usual"]
+
+SHARE, LANDMARKS = 20, (128, 256)  # one of so many objects is a landmark, but no fewer and no more than these
+OWN, PER_RANK = 96, 3  # similarities of an object within its block: so many, or so many per direction
+STEADY = 0.05  # of the largest singular value: directions that the sampled rows meet less are not fitted
+SMOOTH = 1e-3  # the same for new objects
+PER_BLOCK, BLOCKS = 64, 128  # rows per block, and blocks at most
+SHARE_OF_RANK, DIRECTIONS = 0.36, 1536  # directions per row, and directions at most: learning costs their cube
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """A block, seen by itself: directions by what they carry, and its own similarities."""
+
+    members: Indices
+    own: Indices  # (l,) places among the members
+    similarities: Array  # k(X_i, L_i), (n_i, l)
+    directions: Array  # (n_i, columns), orthonormal, strongest first
+    energies: Array
+
+
+def usual(n: int) -> tuple[int, int]:
+    """Blocks, and the rank of each, of so many objects where nothing is said of them."""
+    blocks = int(np.clip(n // PER_BLOCK, 1, BLOCKS))
+    return blocks, max(1, int(min(SHARE_OF_RANK * n, DIRECTIONS)) // blocks)
+
+
+def couple_by_landmarks(
+    plan: Plan, evaluator: Evaluator
+) -> tuple[Partition, list[Array], list[LandmarkMap], BlockSparse]:
+    """Return clusters, bases, maps and core of a plan with its numbers chosen: n (|Z| + |L_i|) similarities."""
+    assert plan.n_blocks is not None
+    if plan.drop:
+        raise InputError(f'coupling="landmark" has every pair of blocks coupled; got drop={plan.drop:g}. Leave it out.')
+    everything, total = np.arange(plan.n), plan.total_rank or plan.n_blocks * (plan.rank or 1)
+    count = min(plan.n, int(np.clip(plan.n // SHARE, *LANDMARKS)))
+    found = sketch(plan.objects, everything, count, "uniform", evaluator, stream(plan.seed, 1, 0))
+    Q, signs, far = nystrom(plan.objects, everything, max(1, count // 2), found, evaluator, np.float64)
+    if not len(signs):  # the landmarks see nothing: there is nothing to couple
+        Q, signs, far = np.zeros((plan.n, 1)), np.ones(1), replace(far, transform=np.zeros((count, 1)))
+    peak = float(np.abs(found.similarities).max(initial=0.0)) or 1.0
+    places = None if is_vectors(plan.objects) else (Embedding(far.landmarks, far.transform), Q)
+    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed, places)
+    seen = Q.T @ Q
+    width = max(OWN, PER_RANK * -(-total // clusters.n_blocks))
+
+    def near(i: int) -> _Near:
+        return _near(plan, clusters.members(i), i, width, (Q, signs, seen, peak), evaluator)
+
+    blocks = plan.each(near, [(i,) for i in range(clusters.n_blocks)], "bases")
+    sizes = np.array([len(b.energies) for b in blocks])
+    ranks = allocate(max(total, len(blocks)), sizes, "spectral", [b.energies for b in blocks])
+    bases = [np.asfortranarray(b.directions[:, :k]) for b, k in zip(blocks, ranks, strict=True)]
+    along = [U.T @ Q[b.members] for U, b in zip(bases, blocks, strict=True)]  # (k_i, columns of Q)
+    core = {(i, i): _within(b, U) for i, (b, U) in enumerate(zip(blocks, bases, strict=True))}
+    for i, left in enumerate(along):
+        core |= {(i, j): (left * signs) @ along[j].T for j in range(i + 1, len(along))}
+    maps = [
+        _extension(plan, b, U, Q[b.members], far, evaluator).limited(U, core[i, i], plan.kernel)
+        for i, (b, U) in enumerate(zip(blocks, bases, strict=True))
+    ]
+    bases = [U.astype(plan.working) for U in bases]
+    return clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], core)
+
+
+def _near(
+    plan: Plan, members: Indices, i: int, width: int, far: tuple[Array, Array, Array, float], evaluator: Evaluator
+) -> _Near:
+    """Directions by the squares of the block's rows of K: those to other blocks by Q, those within by the sample."""
+    Q, signs, seen, peak = far
+    n, mine, q = len(members), take(plan.objects, members), Q[members]
+    if n <= width:
+        own, K = np.arange(n), evaluator.symmetric(mine).astype(np.float64)
+    else:
+        own = np.sort(stream(plan.seed, 2, i).choice(n, width, replace=False))
+        K = evaluator.block(mine, take(mine, own)).astype(np.float64)
+    values, vectors = np.linalg.eigh((seen - q.T @ q) * np.outer(signs, signs))
+    outside = (q @ vectors) * np.sqrt(np.maximum(values, 0.0))
+    U, s, _ = np.linalg.svd(np.hstack([outside, np.sqrt(n / len(own)) * K]), full_matrices=False)
+    kept = max(1, int((s > 1e-7 * s.max(initial=0.0)).sum()))
+    return _Near(members, own, K, U[:, :kept], (s[:kept] / peak) ** 2)  # no square overflows
+
+
+def _within(block: _Near, U: Array) -> Array:
+    """M_ii: UᵀKU where all of K is known, else the least squares of what is, as coupling="shared" has it."""
+    known = block.similarities[block.own]
+    inverse = U.T if len(block.own) == len(U) else np.linalg.pinv(U[block.own], rcond=STEADY)
+    M = inverse @ known @ inverse.T
+    return np.asarray(0.5 * (M + M.T))
+
+
+def _extension(plan: Plan, block: _Near, U: Array, q: Array, far: LandmarkMap, evaluator: Evaluator) -> LandmarkMap:
+    """u(x) = k(x, Z and L_i) T, the least squares over the block's own rows."""
+    weights = np.linalg.pinv(np.hstack([q, block.similarities]), rcond=SMOOTH) @ U
+    transform = np.vstack([far.transform @ weights[: q.shape[1]], weights[q.shape[1] :]])
+    rows = np.concatenate([far.rows, block.members[block.own]])
+    landmarks: Any = take(plan.objects, rows)
+    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
+    return LandmarkMap(landmarks, rows, transform, own)
