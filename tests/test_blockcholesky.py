@@ -12,7 +12,8 @@ from scipy.sparse.linalg import splu
 from krein import blockcholesky as module
 from krein import blocksparse, certify, spectrum
 from krein.blockcholesky import elimination, factorize
-from krein.blocksparse import BlockSparse, core_logdet
+from krein.blocksparse import BlockSparse
+from krein.cores import core_logdet
 from krein.errors import IndefiniteError, InputError
 from strategies import EPS, coupled_core, dense_core, make, norm_of, sparse_core
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from krein import Factorization, blockcholesky, certify, correct, gershgorin, krylov
 from krein import blocksparse as module
-from krein.blocksparse import BlockSparse, congruent, core_logdet, core_solve, row_weights, symmetric_core
+from krein.blocksparse import BlockSparse
+from krein.cores import congruent, core_logdet, core_solve, row_weights, symmetric_core
 from krein.errors import IndefiniteError, InputError, KreinWarning
 from strategies import (
     EPS,

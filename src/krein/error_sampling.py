@@ -18,7 +18,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from krein.arrays import Array, Indices, grouped
-from krein.blocksparse import BlockSparse, row_grams
+from krein.blocksparse import BlockSparse
+from krein.cores import row_grams
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, FromCallable, is_vectors, take
 

@@ -21,17 +21,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
 from krein.arrays import Array, Indices, check_indices, grouped
-from krein.blocksparse import (
-    EPS,
-    BlockSparse,
-    Ends,
-    check_symmetric,
-    congruent,
-    core_logdet,
-    core_solve,
-    row_weights,
-    symmetric_core,
-)
+from krein.blocksparse import EPS, BlockSparse, Ends
+from krein.cores import check_symmetric, congruent, core_logdet, core_solve, row_weights, symmetric_core
 from krein.dense import eigvalsh
 from krein.errors import InputError
 from krein.storage import compress, dtype_name, gram, orthonormalise, product, tiles, transposed_product

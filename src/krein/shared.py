@@ -19,7 +19,8 @@ import scipy.linalg
 
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, choose_landmarks, right_divide
-from krein.blocksparse import BlockSparse, congruent, row_grams
+from krein.blocksparse import BlockSparse
+from krein.cores import congruent, row_grams
 from krein.kernels import Anchored, Evaluator, take
 from krein.kernels.objects import is_sparse
 from krein.partition import Partition

@@ -25,7 +25,8 @@ import scipy.sparse.linalg as spla
 from scipy.sparse.csgraph import connected_components
 
 from krein.arrays import Array, stream
-from krein.blocksparse import BlockSparse, congruent
+from krein.blocksparse import BlockSparse
+from krein.cores import congruent
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
 from krein.factorization import Factorization

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import EPS, BlockSparse, congruent
+from krein.blocksparse import EPS, BlockSparse
+from krein.cores import congruent
 from krein.eigensystem import Eigensystem, eigensystem
 from krein.errors import InputError
 from krein.factorization import Factorization

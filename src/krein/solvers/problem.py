@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import congruent
+from krein.cores import congruent
 from krein.factorization import Factorization
 from krein.storage import orthonormalise
 
