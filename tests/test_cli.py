@@ -65,13 +65,22 @@ def test_the_pictures_exist_and_show_something(run):
     import matplotlib.image
 
     folder, result = run
-    assert sorted(path.name for path in folder.iterdir()) == ["kernel-matrix.png", "spectrum.png"]
-    for path in folder.iterdir():
+    assert sorted(path.name for path in folder.iterdir()) == ["kernel-matrix.png", "report.html", "spectrum.png"]
+    for path in folder.glob("*.png"):
         assert str(path) in result.stdout
         pixels = matplotlib.image.imread(path)
         assert min(pixels.shape[:2]) > 300
         some = pixels[::3, ::3].reshape(-1, pixels.shape[2])
         assert len(np.unique(some, axis=0)) > 50
+
+
+def test_the_demo_ends_with_a_report_and_says_where_it_is(run):
+    folder, result = run
+    assert str(folder / "report.html") in result.stdout
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'data-key="objects" data-value="250"' in text
+    for part in ("accuracy", "indefinite", "corrections", "time"):
+        assert f'<section id="{part}"' in text
 
 
 def test_progress_does_not_go_to_standard_output(run):

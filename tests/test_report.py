@@ -175,13 +175,47 @@ def test_numbers_of_the_machine_are_its_own(page, model):
     assert [float(row[1]) for row in page.table("Folds")] == list(model.score.values)
     sizes = [(rows.stop - rows.start, rank) for (rows, _), rank in zip(f.spans, f.ranks, strict=True)]
     assert [(int(r[1]), int(r[2])) for r in page.table("The machine's blocks")] == sizes
-    K = f.to_dense() - f.shift * np.eye(f.shape[0])
-    K = K[np.ix_(f.order, f.order)]
+    assert [row[0] for row in page.table("Corrections") if "in use" in row[-1]] == [e.correction_]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_coupling_and_the_spectrum_are_those_of_the_dense_matrix(sparse):
+    X = np.random.default_rng(0).normal(size=(200, 2)) * 4
+    machine = krein.KernelRidge(kernel="rbf", n_blocks=6, rank=6, drop=0.0).fit(X, X[:, 0])
+    f = machine.approximation_.factorization
+    if sparse:
+        spans = list(enumerate(columns for _, columns in f.spans))
+        kept = {(i, j): f.core[a, b] for i, a in spans for j, b in spans if i <= j < i + 2}
+        f = f.with_core(krein.BlockSparse.from_blocks(f.ranks, kept), f.shift)
+        machine.approximation_ = machine._uncorrected = replace(machine.approximation_, factorization=f)
+    K = (f.to_dense() - f.shift * np.eye(200))[np.ix_(f.order, f.order)]
     norms = np.array([[np.linalg.norm(K[a, b]) for b, _ in f.spans] for a, _ in f.spans])
-    for row in page.table("Coupling"):
+    page = Page(report(model=machine))
+    rows = page.table("Coupling")
+    assert len(rows) == 21
+    for row in rows:
         i, j, shown = int(row[0]) - 1, int(row[1]) - 1, float(row[2])
         assert shown == pytest.approx(norms[i, j] / norms.max(), abs=1e-9)
-    assert [row[0] for row in page.table("Corrections") if "in use" in row[-1]] == [e.correction_]
+    values = np.linalg.eigvalsh(f.to_dense())[::-1]
+    shown = np.array([float(row[1]) for row in page.table("The machine's spectrum")])
+    assert np.allclose(shown[:10], values[:10], rtol=1e-5)
+
+
+HARD = {
+    "zero": np.zeros((20, 20)),
+    "constant": np.ones((20, 20)),
+    "negative": -np.eye(20),
+    "huge": 1e150 * np.eye(20),
+    "tiny": 1e-200 * np.eye(20),
+    "two": np.array([[0.0, 1.0], [1.0, 0.0]]),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_matrices_have_a_page_too(name):
+    text = report(krein.inspect(HARD[name], random_state=0))
+    assert len(Page(text).all("section")) >= 4
+    assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S).lower().split("every number")[0]
 
 
 def test_the_interval_of_the_score_is_students(page, model):

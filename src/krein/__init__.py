@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krein import bounds, datasets, preprocessing, truncation
+from krein import bounds, datasets, preprocessing, report, truncation
 from krein.approximation import Approximation, approximate
 from krein.blocksparse import BlockSparse
 from krein.correction import correct, psd_shift
@@ -102,6 +102,7 @@ __all__ = [
     "load",
     "preprocessing",
     "psd_shift",
+    "report",
     "save",
     "truncation",
 ]
