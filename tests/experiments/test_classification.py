@@ -39,12 +39,16 @@ def rows() -> list[dict[str, str]]:
     return [{"run": "0"} | {c: text(row.get(c, "")) for c in COLUMNS} for row in found]
 
 
-def test_tasks_are_cell_by_cell_with_keys_of_their_own(tmp_path: Path) -> None:
+def test_tasks_are_half_by_half_and_cell_by_cell_with_keys_of_their_own(tmp_path: Path) -> None:
     asked = Request(("artificial1", "gesture"), ("rbf", "tl1"), tmp_path, seeds=2)
     made = tasks(asked)
     assert len({task.name for task in made}) == len(made) == 4 * 2 * (2 * 10 + 3) + 2 * (7 + 3)
-    cells = [(t.key["dataset"], t.key["kernel"]) for t in made]
-    assert cells == sorted(cells, key=cells.index)
+    late = [t.key["part"].endswith(" 1") if "ours" in t.key["part"] else t.key["part"][-1] in "56789" for t in made]
+    assert late == sorted(late)  # half the folds of all cells first
+    for half in (False, True):
+        cells = [(t.key["dataset"], t.key["kernel"]) for t, after in zip(made, late, strict=True) if after == half]
+        assert cells == sorted(cells, key=cells.index)
+        assert len(set(cells)) == 4
     assert {t.key["dataset"] for t in made if t.key["protocol"] == "recordings"} == {"gesture"}
     assert all(set(t.key) <= set(COLUMNS) for t in made)
 
