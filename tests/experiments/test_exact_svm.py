@@ -57,8 +57,9 @@ def test_rows_written_out_are_those_of_the_dense_matrix_and_the_errors_its_own()
     np.testing.assert_allclose(found.test, dense[np.ix_(test, train)], atol=1e-10)
     for shift in (0.0, 1.5):
         expected = np.linalg.norm(K - dense - shift * np.eye(len(K))) / np.linalg.norm(K)
-        assert found.error(shift) == pytest.approx(expected, rel=1e-10)
-    assert written(F, train, test).error() is None
+        assert found.gap is not None
+        assert found.gap.relative(shift) == pytest.approx(expected, rel=1e-10)
+    assert written(F, train, test).gap is None
 
 
 def test_a_machine_that_runs_into_its_limit_says_so() -> None:

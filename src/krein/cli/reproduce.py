@@ -15,6 +15,8 @@ from krein.experiments.running import Request
 
 __all__ = ["command"]
 
+NO_MATTER = {"output", "report_only"}
+
 
 def _names(known: tuple[str, ...]) -> Any:
     """A comma-separated list of known names."""
@@ -36,10 +38,11 @@ def _names(known: tuple[str, ...]) -> Any:
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=Path("results/paper"),
               show_default="./results/paper", help="Folder for tables, reports and figures.")  # fmt: skip
 @click.option("--n-jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes, about 3 GB each.")
+@click.option("--report-only", is_flag=True, help="Write the reports of what is there, and compute nothing.")
 @click.option("--force", is_flag=True, help="Compute again what is there already.")
 def command(
     what: tuple[str, ...], datasets: tuple[str, ...], kernels: tuple[str, ...], seeds: int | None, quick: bool,
-    tune: str, output: Path, n_jobs: int, force: bool,
+    tune: str, output: Path, n_jobs: int, force: bool, report_only: bool,
 ) -> None:  # fmt: skip
     """Make the paper's tables and figures, theirs and ours side by side.
 
@@ -65,20 +68,21 @@ def command(
     names = tuple(EXPERIMENTS) if "all" in what else tuple(dict.fromkeys(what))
     command = " ".join(["krein reproduce", *what, *_flags()])
     request = Request(
-        datasets, kernels, output, seeds=seeds, quick=quick, tune=tune, n_jobs=n_jobs, force=force, command=command
-    )
+        datasets, kernels, output, seeds=seeds, quick=quick, tune=tune, n_jobs=n_jobs, force=force,
+        report_only=report_only, command=command,
+    )  # fmt: skip
     trouble = reproduce(names, request, click.echo)
     if trouble:
         raise Unfinished("\n".join(trouble))
 
 
 def _flags() -> list[str]:
-    """The options of this call as they were typed, but for the folder: it is of no account for the result."""
+    """The options of this call as they were typed, but for those of no account for the result."""
     context = click.get_current_context()
     given = []
     for parameter in context.command.params:
         typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if isinstance(parameter, click.Option) and typed and parameter.name != "output":
+        if isinstance(parameter, click.Option) and typed and parameter.name not in NO_MATTER:
             value = context.params[parameter.name or ""]
             shown = ",".join(value) if isinstance(value, tuple) else value
             given.append(parameter.opts[-1] if parameter.is_flag else f"{parameter.opts[-1]} {shown}")

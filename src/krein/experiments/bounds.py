@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import krein
 from krein.arrays import Array
 from krein.bounds import Bound, Parts, corrected_bound
 from krein.experiments import paper
@@ -53,10 +52,7 @@ def run(cell: Cell, seed: int, rows: int) -> list[dict[str, Any]]:
     rank = cell.rank if rows == ROWS else cell.rank // 4
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        a = krein.approximate(
-            X, cell.similarity, n_blocks=cell.n_blocks, rank=rank, coupling="pairwise", landmarks="uniform",
-            dtype="float64", drop=0.0, random_state=seed,
-        )  # fmt: skip
+        a = paper.meka(X, cell.similarity, cell.n_blocks, rank, seed)
     f, K = a.factorization, np.asarray(cell.similarity(X))
     gap, low = difference(K, f), f.smallest_eigenvalue()
     shift = 2.0 * max(0.0, -low)

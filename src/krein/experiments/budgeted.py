@@ -20,9 +20,10 @@ from krein.errors import KreinWarning
 from krein.estimators import SVC
 from krein.kernels import Kernel
 
-__all__ = ["C_GRID", "Chosen", "Ours", "choose", "ours"]
+__all__ = ["CHOICE_ROWS", "C_GRID", "Chosen", "Ours", "choose", "ours"]
 
 C_GRID = (1.0, 10.0, 100.0, 1000.0)
+CHOICE_ROWS = 3000  # of those that are not tested, drawn for choosing: it takes some 20 fits
 HELD_OUT = 0.25  # of the rows, to choose C by
 TOLERANCE = 1e-3  # of the dual, relative: LIBSVM's own, about
 

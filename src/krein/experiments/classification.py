@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import LeaveOneGroupOut, StratifiedKFold
 
-from krein.approximation import Approximation, approximate
+from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import KreinWarning
 from krein.experiments import nested, paper, table3
-from krein.experiments.budgeted import C_GRID, Chosen, choose, ours
-from krein.experiments.exact_svm import Fitted, fit, psd_shift_of, restricted, written
+from krein.experiments.budgeted import C_GRID, CHOICE_ROWS, Chosen, choose, ours
+from krein.experiments.comparing import full_bytes, tabled_bytes
+from krein.experiments.exact_svm import LIMIT, Fitted, Written, fit, psd_shift_of, restricted, written
 from krein.experiments.nested import Setting
 from krein.experiments.paper import Cell
 from krein.experiments.running import Request, Task
@@ -36,12 +37,10 @@ COLUMNS = (
     "nbytes", "map_nbytes", "memory_percent", "relative_error", "corrected_error", "correction", "shift",
     "smallest_eigenvalue", "n_negative", "n_pairs", "nonconvex_pairs", "converged", "convex", "n_iter", "seconds",
 )  # fmt: skip
-LIMIT = 100_000  # iterations after which an uncorrected problem has not converged, per pair of classes
 CLEAN_EXACT = 3  # folds of the clean protocol in which M0 is fitted too: it differs by the scaling alone
 FOLDS, QUICK_FOLDS = 10, 3
 QUICK_C = (1.0, 100.0)
 BUDGETS = {"mem": (0, 1), "typical": (0,)}  # of ours, and the halves of the folds in which it is fitted
-CHOICE_ROWS = 3000  # of those that a half of the folds does not test, drawn for choosing: it takes some 20 fits
 LARGER = 2  # times the tabled rank: from there on the Mem column speaks of another one
 
 
@@ -129,8 +128,7 @@ class Fold:
         """Bytes: the paper's Mem column for as many training rows, or what its c and k take in float64."""
         n = len(self.train)
         if name == "typical":
-            r = self.setting.n_blocks * self.setting.rank
-            return 8.0 * (n * self.setting.rank + r**2)
+            return tabled_bytes(n, self.setting.n_blocks, self.setting.rank)
         # quick: as many bytes a row as all rows would have, since a percentage of few rows is nothing
         beside = n if not self.quick else len(paper.raw(self.cell.dataset)[1])
         return float(self.cell.accuracy["memory"]) / 100.0 * 8.0 * n * beside
@@ -211,12 +209,12 @@ def _published(f: Fold) -> list[dict[str, Any]]:
     inertia = {"n_pairs": found.n_pairs, "nonconvex_pairs": found.nonconvex_pairs, "convex": found.convex}
     y, y_test = f.y[f.train], f.y[f.test]
     plain = fit(seen.train, y, seen.test, y_test, f.setting.C, LIMIT)
-    rows.append(_of(a, plain, 0.0, "M1", taken) | inertia | {"relative_error": seen.error()})
+    rows.append(_of(a, plain, 0.0, "M1", taken) | inertia | _errors(seen))
     shift = 2.0 * max(0.0, -a.factorization.smallest_eigenvalue())
     seen.train[np.diag_indices_from(seen.train)] += shift
     shifted = fit(seen.train, y, seen.test, y_test, f.setting.C)
-    errors = {"relative_error": seen.error(), "corrected_error": seen.error(shift)}
-    rows.append(_of(a, shifted, shift, "M2", taken) | {"n_pairs": found.n_pairs, "convex": True} | errors)
+    convex = {"n_pairs": found.n_pairs, "convex": True}
+    rows.append(_of(a, shifted, shift, "M2", taken) | convex | _errors(seen, shift))
     if f.rank_of_mem > LARGER * f.setting.rank:
         rows.append(_as_large_as_said(f, X, K))
     return rows
@@ -232,8 +230,14 @@ def _as_large_as_said(f: Fold, X: Array, K: Array) -> dict[str, Any]:
     seen.train[np.diag_indices_from(seen.train)] += shift
     taken = time.perf_counter() - begin
     found = fit(seen.train, f.y[f.train], seen.test, f.y[f.test], f.setting.C)
-    errors = {"relative_error": seen.error(), "corrected_error": seen.error(shift)}
-    return _of(a, found, shift, "M2", taken) | {"budget": "mem", "convex": True} | errors
+    return _of(a, found, shift, "M2", taken) | {"budget": "mem", "convex": True} | _errors(seen, shift)
+
+
+def _errors(seen: Written, shift: float | None = None) -> dict[str, Any]:
+    """Relative errors over all rows, before and after a shift."""
+    assert seen.gap is not None  # K was given
+    after = {} if shift is None else {"corrected_error": seen.gap.relative(shift)}
+    return {"relative_error": seen.gap.relative()} | after
 
 
 def _clean(f: Fold) -> list[dict[str, Any]]:
@@ -256,10 +260,7 @@ def _clean(f: Fold) -> list[dict[str, Any]]:
 
 
 def _theirs(f: Fold, X: Array) -> Approximation:
-    return approximate(
-        X, f.setting.similarity, n_blocks=f.setting.n_blocks, rank=f.setting.rank, coupling="pairwise",
-        landmarks="uniform", dtype="float64", random_state=f.seed,
-    )  # fmt: skip
+    return paper.meka(X, f.setting.similarity, f.setting.n_blocks, f.setting.rank, f.seed)
 
 
 def _exact(f: Fold, K: Array, K_test: Array, shift: float) -> dict[str, Any]:
@@ -294,7 +295,7 @@ def _held(a: Approximation) -> dict[str, Any]:
     F = a.factorization
     return {
         "n_blocks": F.n_blocks, "rank": max(F.ranks), "dtype": F.dtype, "nbytes": F.nbytes, "map_nbytes": a.nbytes,
-        "memory_percent": 100.0 * F.nbytes / (8.0 * F.shape[0] ** 2),
+        "memory_percent": 100.0 * F.nbytes / full_bytes(F.shape[0]),
     }  # fmt: skip
 
 

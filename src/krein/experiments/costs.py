@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-import krein
 from krein.arrays import Array
 from krein.correction import correct
 from krein.datasets import mixture
+from krein.experiments.paper import meka
 from krein.experiments.running import Request, Task
 from krein.experiments.writing import exponent, number, table
 from krein.factorization import Factorization
+from krein.kernels import RBF
 from krein.spectrum import lanczos
 
 __all__ = ["COLUMNS", "report", "tasks"]
@@ -67,11 +68,7 @@ def made(n: int, rank: int) -> Factorization:
     X = mixture(n, n_features=10, n_clusters=20, spread=0.7, random_state=0).X
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        a = krein.approximate(
-            X, krein.RBF(gamma=0.1), n_blocks=BLOCKS, rank=rank // BLOCKS, coupling="pairwise", landmarks="uniform",
-            dtype="float64", drop=0.0, random_state=0,
-        )  # fmt: skip
-    return a.factorization
+        return meka(X, RBF(gamma=0.1), BLOCKS, rank // BLOCKS, 0).factorization
 
 
 def _measured(f: Factorization, axis: str, seeds: int) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from scipy.stats import rankdata
 
 from krein.experiments.records import parse_csv
 from krein.experiments.running import Request
+from krein.experiments.writing import table
 
 __all__ = ["curves", "published", "rank_correlation", "report", "values"]
 
@@ -74,7 +75,8 @@ def _beside_published(found: list[Row]) -> str:
     header = ["", "c", "r", "pairs dropped", "published code", "theirs, here", "ours, drop 0"]
     return (
         "## Beside the published code\n\nError / smallest eigenvalue / negative ones. One seed there; clusters and "
-        "samples are not the same. Links that would explode are tamed here (`krein.links`).\n\n" + _table(header, lines)
+        "samples are not the same. Links that would explode are tamed here (`krein.links`).\n\n"
+        + table(header, lines, len(header))
     )
 
 
@@ -99,7 +101,7 @@ def _by_gamma(found: list[Row]) -> str:
     return (
         "## By gamma\n\nOver all data sets, ranks and numbers of clusters: geometric mean of the error / median of "
         "smallest over largest eigenvalue / median share of the rank that is negative. The effective rank is "
-        "(tr K)² / |K|², the numerical rank that of at most 1000 rows.\n\n" + _table(header, lines)
+        "(tr K)² / |K|², the numerical rank that of at most 1000 rows.\n\n" + table(header, lines, len(header))
     )
 
 
@@ -113,9 +115,8 @@ def _all_sets(found: list[Row]) -> str:
             cells = [_three(_of(here, coupling=coupling, drop=drop)) for coupling, drop in VARIANTS]
             lines.append([dataset, _kernel(here[0]), *cells])
     header = ["", "kernel", *(_variant(*v) for v in VARIANTS)]
-    return f"## Every data set, c = {c:g}, r = {rank:g}\n\nError / smallest eigenvalue / negative ones.\n\n" + _table(
-        header, lines
-    )
+    words = f"## Every data set, c = {c:g}, r = {rank:g}\n\nError / smallest eigenvalue / negative ones.\n\n"
+    return words + table(header, lines, len(header))
 
 
 # -- statements ------------------------------------------------------------------------------------------------------
@@ -325,8 +326,3 @@ def _three(rows: Sequence[Row]) -> str:
         return ""
     error, low, count = (sum(r[c] for r in rows) / len(rows) for c in ("error", "smallest_eigenvalue", "n_negative"))
     return f"{error:.3g} / {low:.3g} / {count:.3g}"
-
-
-def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))

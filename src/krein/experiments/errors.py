@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
 
 import krein
 from krein.correction import correct
 from krein.experiments import paper
 from krein.experiments.comparing import difference, full_bytes, tabled_bytes
 from krein.experiments.error_report import report
+from krein.experiments.nested import GRID
 from krein.experiments.paper import Cell
 from krein.experiments.running import Request, Task
 from krein.truncation import out_of_range
 
 __all__ = ["COLUMNS", "report", "tasks"]
 
+Build: TypeAlias = Callable[[], krein.Approximation]
 COLUMNS = (
     "dataset", "kernel", "part", "seed", "method", "n", "n_blocks", "rank", "dtype", "budget", "nbytes",
     "memory_percent", "error", "smallest_eigenvalue", "n_negative", "correction", "error_corrected", "error_once",
     "error_twice", "negative_entries", "n_evaluations", "n_warnings", "seconds",
 )  # fmt: skip
 SEEDS = {"cell": 10, "tabled": 2, "mem": 1, "rule": 1}  # the last two are dear
-RANKS, BLOCKS = (16, 32, 64, 128, 256), (3, 5, 10)  # the paper's grid
 GRID_SAMPLES = 20_000  # entries looked at for an error of the grid
 
 
@@ -48,18 +50,18 @@ def tasks(request: Request) -> list[Task]:
 
 def run(cell: Cell, part: str, seed: int, quick: bool) -> list[dict[str, Any]]:
     """The rows of one part of one cell."""
-    n = len(paper.prepared(cell, quick))
     if part == "rule":
         return list(_rule(cell, seed, quick))
+    X, c, k = paper.prepared(cell, quick), cell.n_blocks, _rank(cell, quick)
+    ours = partial(krein.approximate, X, cell.similarity, drop=0.0, random_state=seed)
     if part == "cell":
-        fixed = {"n_blocks": cell.n_blocks, "rank": _rank(cell, quick), "dtype": "float64"}
         return [
-            _row(cell, "pairwise", seed, quick, **fixed, coupling="pairwise", landmarks="uniform"),
-            _row(cell, "shared", seed, quick, **fixed),
+            _row(cell, "pairwise", seed, quick, partial(paper.meka, X, cell.similarity, c, k, seed)),
+            _row(cell, "shared", seed, quick, partial(ours, n_blocks=c, rank=k, dtype="float64")),
         ]
     percent = float(cell.accuracy["memory"]) / 100.0
-    budget = tabled_bytes(n, cell.n_blocks, _rank(cell, quick)) if part == "tabled" else percent * full_bytes(n)
-    return [_row(cell, "budget", seed, quick, max_memory=budget)]
+    budget = tabled_bytes(len(X), c, k) if part == "tabled" else percent * full_bytes(len(X))
+    return [_row(cell, "budget", seed, quick, partial(ours, max_memory=budget)) | {"budget": budget}]
 
 
 def _rank(cell: Cell, quick: bool) -> int:
@@ -67,9 +69,9 @@ def _rank(cell: Cell, quick: bool) -> int:
     return cell.rank // 4 if quick else cell.rank
 
 
-def _row(cell: Cell, method: str, seed: int, quick: bool, **how: Any) -> dict[str, Any]:
+def _row(cell: Cell, method: str, seed: int, quick: bool, build: Build) -> dict[str, Any]:
     X, K = paper.prepared(cell, quick), paper.matrix(cell, quick)
-    taken, a, n_warnings = _built(X, cell, seed, drop=0.0, **how)
+    taken, a, n_warnings = _timed(build)
     f = a.factorization
     low, gap = f.smallest_eigenvalue(), difference(K, f)
     n_negative, missing = f.n_negative(), max(0.0, -low)
@@ -82,9 +84,8 @@ def _row(cell: Cell, method: str, seed: int, quick: bool, **how: Any) -> dict[st
     rbf = cell.kernel == "rbf"
     return {
         "method": method, "n": len(X), "n_blocks": f.n_blocks, "rank": f.rank, "dtype": f.dtype,
-        "budget": how.get("max_memory", ""), "nbytes": f.nbytes,
-        "memory_percent": 100.0 * f.nbytes / full_bytes(len(X)), "error": gap.relative(), "smallest_eigenvalue": low,
-        "n_negative": n_negative, "correction": correction, "error_corrected": after,
+        "nbytes": f.nbytes, "memory_percent": 100.0 * f.nbytes / full_bytes(len(X)), "error": gap.relative(),
+        "smallest_eigenvalue": low, "n_negative": n_negative, "correction": correction, "error_corrected": after,
         "error_once": gap.relative(missing), "error_twice": gap.relative(2.0 * missing),
         "negative_entries": out_of_range(f, 0.0, None, random_state=seed).share if rbf else "",
         "n_evaluations": a.n_evaluations, "n_warnings": n_warnings, "seconds": taken,
@@ -94,12 +95,9 @@ def _row(cell: Cell, method: str, seed: int, quick: bool, **how: Any) -> dict[st
 def _rule(cell: Cell, seed: int, quick: bool) -> Iterator[dict[str, Any]]:
     """A row for each c and k of the grid with its sampled error, and one of the pair the rule takes, exact."""
     X, best = paper.prepared(cell, quick), (float("inf"), 0, 0)
-    for rank in RANKS[:2] if quick else RANKS:
-        for n_blocks in BLOCKS:
-            taken, a, n_warnings = _built(
-                X, cell, seed, n_blocks=n_blocks, rank=rank, coupling="pairwise", landmarks="uniform", dtype="float64",
-                drop=0.0,
-            )  # fmt: skip
+    for rank in GRID.rank[:2] if quick else GRID.rank:
+        for n_blocks in GRID.n_blocks:
+            taken, a, n_warnings = _timed(partial(paper.meka, X, cell.similarity, n_blocks, rank, seed))
             error = a.error(GRID_SAMPLES, random_state=seed).relative
             best = min(best, (error * n_blocks * rank, n_blocks, rank))
             yield {
@@ -108,17 +106,15 @@ def _rule(cell: Cell, seed: int, quick: bool) -> Iterator[dict[str, Any]]:
                 "memory_percent": 100.0 * tabled_bytes(len(X), n_blocks, rank) / full_bytes(len(X)), "seconds": taken,
             }  # fmt: skip
     _, n_blocks, rank = best
-    found = _row(
-        cell, "pairwise", seed, quick, n_blocks=n_blocks, rank=rank, coupling="pairwise", landmarks="uniform",
-        dtype="float64",
-    )  # fmt: skip
+    found = _row(cell, "pairwise", seed, quick, partial(paper.meka, X, cell.similarity, n_blocks, rank, seed))
     percent = 100.0 * tabled_bytes(len(X), n_blocks, rank) / full_bytes(len(X))
     yield found | {"method": "rule", "rank": n_blocks * rank, "memory_percent": percent}
 
 
-def _built(X: Any, cell: Cell, seed: int, **how: Any) -> tuple[float, krein.Approximation, int]:
+def _timed(build: Build) -> tuple[float, krein.Approximation, int]:
+    """Seconds, what was built, and the number of warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         begin = time.perf_counter()
-        a = krein.approximate(X, cell.similarity, random_state=seed, **how)
+        a = build()
         return time.perf_counter() - begin, a, len(caught)

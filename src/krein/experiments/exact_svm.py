@@ -21,10 +21,12 @@ from sklearn.svm import SVC
 from krein.arrays import Array, Indices
 from krein.blocksparse import EPS
 from krein.dense import eigvalsh
+from krein.experiments.comparing import Difference
 from krein.factorization import Factorization
 
-__all__ = ["Fitted", "Restricted", "Written", "fit", "psd_shift_of", "restricted", "written"]
+__all__ = ["LIMIT", "Fitted", "Restricted", "Written", "fit", "psd_shift_of", "restricted", "written"]
 
+LIMIT = 100_000  # iterations after which an uncorrected problem has not converged, per pair of classes
 STRIP = 1000  # rows of a matrix written out or compared at a time
 CACHE = 500  # MB that LIBSVM may keep
 
@@ -59,20 +61,14 @@ class Written:
 
     train: Array  # (n_train, n_train)
     test: Array  # (n_test, n_train)
-    squared: float | None  # |K - F|² over all rows
-    trace: float | None  # tr(K - F)
-    norm: float | None  # |K|
-
-    def error(self, shift: float = 0.0) -> float | None:
-        """|K - F - shift I| / |K|, exactly."""
-        if self.squared is None or self.trace is None or self.norm is None:
-            return None
-        n = len(self.train) + len(self.test)
-        return float(np.sqrt(max(0.0, self.squared - 2.0 * shift * self.trace + n * shift**2))) / self.norm
+    gap: Difference | None = None  # from K, over all rows
 
 
 def written(F: Factorization, train: Indices, test: Indices, K: Array | None = None) -> Written:
-    """F's rows of ``train`` and ``test`` at the columns ``train``, in one pass over strips; compared with ``K``."""
+    """F's rows of ``train`` and ``test`` at the columns ``train``, in one pass over strips; compared with ``K``.
+
+    The pass is what costs, so the comparison is made in it; `comparing.difference` would make another.
+    """
     found = [np.empty((len(train), len(train))), np.empty((len(test), len(train)))]
     squared, norm = 0.0, 0.0
     for out, wanted in zip(found, (train, test), strict=True):
@@ -86,9 +82,10 @@ def written(F: Factorization, train: Indices, test: Indices, K: Array | None = N
                 exact -= rows
                 squared += float(np.vdot(exact, exact))
     if K is None:
-        return Written(found[0], found[1], None, None, None)
+        return Written(found[0], found[1])
     trace = float(K.diagonal().sum() - F.diagonal().sum())
-    return Written(found[0], found[1], squared, trace, float(np.sqrt(norm)))
+    gap = Difference(len(train) + len(test), float(np.sqrt(norm)), squared, trace)
+    return Written(found[0], found[1], gap)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from krein.approximation import approximate
 from krein.arrays import Array
 from krein.errors import KreinWarning
-from krein.experiments.exact_svm import fit, psd_shift_of, written
-from krein.experiments.paper import Cell
+from krein.experiments.comparing import difference
+from krein.experiments.exact_svm import fit, psd_shift_of
+from krein.experiments.paper import Cell, meka
 from krein.kernels import RBF, Kernel, SpherePolynomial
 
 __all__ = ["GRID", "QUICK", "Grid", "Setting", "choose"]
@@ -96,16 +96,10 @@ def _matrix(cell: Cell, kernel: Kernel, X: Array) -> Array:
 
 def _scores(K: Array, X: Array, kernel: Kernel, grid: Grid, seed: int) -> Iterator[tuple[float, int, int]]:
     """(relative error times total rank, c, k) of every candidate: the paper's rule is the lowest."""
-    everyone = np.arange(len(X))
     for n_blocks, rank in product(grid.n_blocks, grid.rank):
         if n_blocks * rank > len(X):
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
-            a = approximate(
-                X, kernel, n_blocks=n_blocks, rank=rank, coupling="pairwise", landmarks="uniform", dtype="float64",
-                random_state=seed,
-            )  # fmt: skip
-        error = written(a.factorization, everyone, everyone[:0], K).error()
-        assert error is not None  # K was given
-        yield error * a.factorization.rank, n_blocks, rank
+            f = meka(X, kernel, n_blocks, rank, seed).factorization
+        yield difference(K, f).relative() * f.rank, n_blocks, rank

@@ -15,13 +15,15 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from krein import datasets
+from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.experiments.records import parse_csv
 from krein.kernels import ELM, RBF, TL1, Kernel, SpherePolynomial
 from krein.preprocessing import paper_preprocessing
 
-__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "cells", "matrix", "prepared", "raw", "recordings", "table"]
+__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "cells", "matrix", "meka", "prepared", "raw", "recordings",
+           "table"]  # fmt: skip
 
 DATASETS = datasets.names("paper")
 KERNELS = ("rbf", "elm", "poly", "tl1")
@@ -85,6 +87,14 @@ class Cell:
     @property
     def _typical(self) -> dict[str, str]:
         return next(row for row in _rows("hyperparameters") if row["dataset"] == self.dataset)
+
+
+def meka(X: Any, kernel: Kernel, n_blocks: int, rank: int, seed: int) -> Approximation:
+    """The paper's own approximation: Algorithm 1 in float64, k directions per cluster, no block dropped."""
+    return approximate(
+        X, kernel, n_blocks=n_blocks, rank=rank, coupling="pairwise", landmarks="uniform", dtype="float64", drop=0.0,
+        random_state=seed,
+    )  # fmt: skip
 
 
 def cells(datasets: Iterable[str] = DATASETS, kernels: Iterable[str] = KERNELS) -> list[Cell]:

@@ -21,6 +21,7 @@ from krein.experiments.running import Experiment, Request, Unfinished, work
 
 __all__ = ["EXPERIMENTS", "reproduce"]
 
+NO_DATA = {"costs"}  # it generates its own
 EXPERIMENTS = {
     "errors": "relative errors of M1, M2 and ours, and their memory (supplement, Table 4; the Mem column)",
     "eigenvalues": "how indefinite the approximation is (Sec. 3.3, supplement 3)",
@@ -44,7 +45,8 @@ def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] 
             raise InputError(f"{option} is empty; give some of {', '.join(known)}.")
     if request.quick:  # never in one table with the whole rows
         request = replace(request, output=request.output / "quick")
-    _check_data(request)
+    if set(names) - NO_DATA and not request.report_only:
+        _check_data(request)
     trouble = []
     for name in names:
         begin = time.perf_counter()
@@ -52,11 +54,16 @@ def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] 
         path = request.output / f"{name}.csv"
         tasks = module.tasks(request)
         table = Table(path, module.COLUMNS, request.command)
-        try:
-            work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
-        except Unfinished as failed:
-            trouble.append(str(failed))
-        write(path.with_suffix(".md"), module.report(table.rows, request).rstrip() + "\n")
+        if not request.report_only:
+            try:
+                work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
+            except Unfinished as failed:
+                trouble.append(str(failed))
+        done = sum(table.has(**task.key) for task in tasks)
+        words = module.report(table.rows, request).rstrip() + "\n"
+        if done < len(tasks):  # whoever reads it later should not take a part for the whole
+            words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{request.command}` goes on.\n"
+        write(path.with_suffix(".md"), words)
         say(f"{name}: {path} and {path.with_suffix('.md').name}, {_spent(time.perf_counter() - begin)}")
     return trouble
 

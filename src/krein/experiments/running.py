@@ -36,6 +36,7 @@ class Request:
     tune: str = "typical"  # or "nested": classification alone
     n_jobs: int = 1
     force: bool = False
+    report_only: bool = False  # compute nothing
     command: str = "krein reproduce"
 
 

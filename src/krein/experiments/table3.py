@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from krein.experiments import paper
+from krein.experiments.budgeted import CHOICE_ROWS
+from krein.experiments.exact_svm import LIMIT
 from krein.experiments.paper import Cell
 from krein.experiments.running import Request
+from krein.experiments.writing import table
 
 __all__ = ["report"]
 
@@ -112,18 +115,14 @@ def _introduction(found: Found, request: Request) -> str:
     return (
         f"Accuracy in %, mean ± standard deviation over {folds} folds (stratified, shuffled), {tuned}. M0: LIBSVM on "
         "the exact matrix (tl1: shifted by 2|lambda_min| where it is indefinite). M1: on MEKA as it is; *n.c.* where "
-        "some pair of classes ran into 100,000 iterations or is not convex in some fold, the share of such folds in "
+        f"some pair of classes ran into {LIMIT:,} iterations or is not convex in some fold, the share of such folds in "
         "brackets (limit / not convex). M2: MEKA + 2|lambda_min|. These three under the published protocol: scaling "
         "and MEKA over all rows. **Ours** under the clean one, which is harder: scaled and built on the training fold, "
         "test rows through the extension; blocks, rank, storage type and C are chosen by `krein.SVC` under "
-        "`max_memory` on rows (at most 3000) that are in none of the tested folds, once for each half of them. Its "
-        "budgets: the paper's Mem column, and the bytes of the tabled c and k in float64 (there half of the folds)."
+        f"`max_memory` on rows (at most {CHOICE_ROWS}) that are in none of the tested folds, once for each half of "
+        "them. Its budgets: the paper's Mem column, and the bytes of the tabled c and k in float64 (there half of the "
+        "folds)."
     )
-
-
-def _markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    marks = ["---"] * 2 + ["---:"] * (len(header) - 2)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, marks, *lines))
 
 
 def _theirs(cell: Cell, name: str) -> str:
@@ -133,7 +132,7 @@ def _theirs(cell: Cell, name: str) -> str:
 
 def _table(found: Found) -> str:
     header = ["data", "kernel", "M0 paper", "M0", "M1 paper", "M1", "M2 paper", "M2", "ours, Mem", "ours, c and k"]
-    return _markdown(
+    return table(
         header,
         (
             [
@@ -166,7 +165,7 @@ def _budgets(found: Found) -> str:
             line += [size(scores), _chosen(scores)]
         lines.append(line)
     note = "Medians over folds; what was chosen in most of them. Bytes are the factorization's; % of 8 n² bytes."
-    return f"{_markdown(header, lines)}\n\n{note}"
+    return f"{table(header, lines)}\n\n{note}"
 
 
 def _chosen(scores: Scores) -> str:
@@ -243,7 +242,7 @@ def _unconverged(found: Found) -> Iterable[str]:
     yield (
         f"- **M1 is not convex** in {sum(found(c, 'M1').count('convex', 'False') for c in cells)} of {folds} folds "
         f"({len(bent)} of {len(cells)} cells; the paper's n.c.: {len(theirs)}, of them {len(set(theirs) & set(bent))} "
-        f"here). LIBSVM, which steps over negative curvature, ran into 100,000 iterations in "
+        f"here). LIBSVM, which steps over negative curvature, ran into {LIMIT:,} iterations in "
         f"{sum(found(c, 'M1').count('converged', 'False') for c in cells)} folds of {len(limit)} cells, "
         f"{len(set(theirs) & set(limit))} of them among the paper's n.c."
     )
@@ -321,13 +320,13 @@ def _protocols(found: Found) -> str:
         mean, error, n = _difference(found(cell, method, protocol="clean"), found(cell, method))
         return f"{mean:+.2f} ± {error:.2f} ({n})" if n else "-"
 
-    table = _markdown(
+    differences = table(
         ["data", "kernel", "M0, clean - published", "M2, clean - published"],
         ([c.dataset, c.kernel, shown(c, "M0"), shown(c, "M2")] for c in found.cells),
     )
     return (
         f"Differences in points over the same folds ± standard error (number of folds; M0 only in some: it differs by "
-        f"the scaling alone, and for poly by nothing).\n\n{table}"
+        f"the scaling alone, and for poly by nothing).\n\n{differences}"
     )
 
 
@@ -341,7 +340,7 @@ def _recordings(found: Found) -> str:
     header = ["data", "kernel", "M0, random folds", "M0", "M2", "ours, Mem", "ours, c and k"]
     lost = np.mean([found(c, "M0").mean - found(c, "M0", protocol="recordings").mean for c in cells])
     return (
-        f"{_markdown(header, lines)}\n\nRandom folds put near copies of the test frames into the training rows: on a "
+        f"{table(header, lines)}\n\nRandom folds put near copies of the test frames into the training rows: on a "
         f"recording that was not seen the exact SVM is {lost:.1f} points lower on average (mean ± standard deviation "
         "over recordings, which differ)."
     )
