@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import compare, hyperparameters, kernels
+from bench_cells import wanted_cells
 from measure import seconds
 from tqdm import tqdm
 
 import krein
 from krein.choice import stored_bytes
 from krein.datasets import load
+from krein.experiments.comparing import difference
 from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
 
@@ -42,20 +43,16 @@ def run(out: Path, command: str, quick: bool, force: bool) -> None:
     grid = Table(out / "auto_grid.csv", GRID, command, force)
     memory = Table(out / "auto_memory.csv", MEMORY, command, force)
     for seeds in (range(1),) if quick else (range(2), range(20)):  # a first look at all cells, then the rest
-        for h in tqdm(hyperparameters(quick), desc="data sets"):
-            X = load(h["dataset"]).X[: 2500 if quick else None]
-            for name, kernel in tqdm(kernels(h), desc=h["dataset"], leave=False):
-                cell = Cell(h["dataset"], name, kernel, X)
-                asked = [
-                    (t, s) for t in TARGETS for s in seeds if name != "poly" and not table.has(**cell.key(t), seed=s)
-                ]
-                for target, seed in asked:
-                    table.add([cell.meets(target, seed)])
-                if not memory.has(dataset=cell.dataset, kernel=name):
-                    memory.add([cell.fills(int(h["c"]), int(h["k"]))])
-                for target in () if name == "poly" else TARGETS:
-                    if not grid.has(**cell.key(target)):
-                        grid.add([cell.cheapest(target, LOOSE * _chosen(table, cell.key(target)))])
+        for h in tqdm(wanted_cells(quick), desc="cells"):
+            cell = Cell(h.dataset, h.kernel, h.similarity, load(h.dataset).X[: 2500 if quick else None])
+            targets = () if h.kernel == "poly" else TARGETS
+            for target, seed in [(t, s) for t in targets for s in seeds if not table.has(**cell.key(t), seed=s)]:
+                table.add([cell.meets(target, seed)])
+            if not memory.has(dataset=h.dataset, kernel=h.kernel):
+                memory.add([cell.fills(h.n_blocks, h.rank)])
+            for target in targets:
+                if not grid.has(**cell.key(target)):
+                    grid.add([cell.cheapest(target, LOOSE * _chosen(table, cell.key(target)))])
         (out / "auto.md").write_text(summarise(table, grid, memory, quick), encoding="utf-8")
 
 
@@ -85,7 +82,6 @@ class Cell:
     def K(self) -> Any:
         if self._K is None:
             self._K = self.kernel(self.X)
-            self.norm = float(np.linalg.norm(self._K))
             self.looked = np.sort(
                 np.random.default_rng(0).choice(len(self._K), min(LOOKED, len(self._K)), replace=False)
             )
@@ -99,7 +95,7 @@ class Cell:
         return taken, a, "; ".join(sorted({str(w.message) for w in caught}))
 
     def error(self, a: krein.Approximation) -> float:
-        return float(np.sqrt(compare(self.K, a.factorization)[0])) / self.norm
+        return difference(self.K, a.factorization).relative()
 
     def meets(self, target: float, seed: int) -> dict[str, Any]:
         taken, a, said = self.build(seed, max_error=target)

@@ -1,6 +1,6 @@
 """The paper's 24 cells (six data sets, four kernels, its own c and k) with the paper's own coupling, beside its tables.
 
-M1 is the approximation, M2 the shifted one. Errors are exact: K is computed once per cell and compared strip by strip.
+M1 is the approximation, M2 the shifted one. Errors are exact: K is computed once per cell and compared tile by tile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cells_summary import summarise
 from measure import seconds
 from tqdm import tqdm
@@ -18,7 +17,9 @@ from tqdm import tqdm
 import krein
 import krein.experiments
 from krein.datasets import load
-from krein.experiments.records import Table, read_csv
+from krein.experiments.comparing import difference, full_bytes
+from krein.experiments.paper import Cell, cells
+from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
 
 REFERENCE = Path(krein.experiments.__file__).parent / "tables"
@@ -26,77 +27,48 @@ COLUMNS = (
     "dataset", "kernel", "n", "n_blocks", "rank", "seed", "dtype", "m1_error", "smallest_eigenvalue", "n_negative",
     "m2_error_once", "m2_error_twice", "memory_percent", "n_evaluations", "seconds", "n_warnings",
 )  # fmt: skip
-STRIP = 1000  # rows of K compared at a time
 
 
 def run(out: Path, command: str, quick: bool, force: bool) -> None:
     table = Table(out / "cells.csv", COLUMNS, command, force)
     wanted = [*((s, "float64") for s in range(1 if quick else 5)), *((0, t) for t in ("float32", "float16", "int8"))]
-    for h in tqdm(hyperparameters(quick), desc="data sets"):
-        X = load(h["dataset"]).X[: 2000 if quick else None]
-        for name, kernel in tqdm(kernels(h), desc=h["dataset"], leave=False):
-            if all(table.has(dataset=h["dataset"], kernel=name, seed=s, dtype=t) for s, t in wanted):
-                continue
-            key = {"dataset": h["dataset"], "kernel": name, "n_blocks": int(h["c"]), "rank": int(h["k"])}
-            rows = paper_preprocessing(kernel).fit_transform(X)
-            table.add(key | found for found in cell(rows, kernel, key["n_blocks"], key["rank"], wanted))
+    for cell in tqdm(wanted_cells(quick), desc="cells"):
+        key = {"dataset": cell.dataset, "kernel": cell.kernel}
+        if not all(table.has(**key, seed=s, dtype=t) for s, t in wanted):
+            found = measured(prepared(cell, quick), cell, wanted)
+            table.add({**key, "n_blocks": cell.n_blocks, "rank": cell.rank, **row} for row in found)
     (out / "cells.md").write_text(summarise(table, REFERENCE, quick), encoding="utf-8")
 
 
-def hyperparameters(quick: bool) -> list[dict[str, str]]:
-    found = read_csv(REFERENCE / "hyperparameters.csv")
-    return [h for h in found if h["dataset"] == "artificial1"] if quick else found
+def wanted_cells(quick: bool) -> list[Cell]:
+    return cells(["artificial1"]) if quick else cells()
 
 
-def kernels(h: dict[str, str]) -> list[tuple[str, krein.kernels.Kernel]]:
-    return [
-        ("rbf", krein.RBF(gamma=float(h["gamma"]))),
-        ("elm", krein.ELM()),
-        ("poly", krein.SpherePolynomial(int(h["degree"]), float(h["a"]))),
-        ("tl1", krein.TL1(float(h["rho"]))),
-    ]
+def prepared(cell: Cell, quick: bool) -> Any:
+    """The rows as the paper gave them to this kernel; a quick run has the first 2000."""
+    return paper_preprocessing(cell.similarity).fit_transform(load(cell.dataset).X[: 2000 if quick else None])
 
 
-def cell(
-    X: Any, kernel: krein.kernels.Kernel, n_blocks: int, rank: int, wanted: list[tuple[int, str]]
-) -> Iterator[dict[str, Any]]:
+def measured(X: Any, cell: Cell, wanted: list[tuple[int, str]]) -> Iterator[dict[str, Any]]:
     """One row per (seed, dtype)."""
-    K = kernel(X)
-    norm, n = float(np.linalg.norm(K)), len(K)
+    K = cell.similarity(X)
 
     def build(seed: int, dtype: str) -> krein.Approximation:
         return krein.approximate(
-            X, kernel, n_blocks=n_blocks, rank=rank, coupling="pairwise", landmarks="uniform", dtype=dtype,
-            random_state=seed,
+            X, cell.similarity, n_blocks=cell.n_blocks, rank=cell.rank, coupling="pairwise", landmarks="uniform",
+            dtype=dtype, random_state=seed,
         )  # fmt: skip
 
-    for seed, dtype in tqdm(wanted, desc=repr(kernel), leave=False):
+    for seed, dtype in tqdm(wanted, desc=cell.name, leave=False):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             taken, a = seconds(lambda s=seed, t=dtype: build(s, t))  # type: ignore[misc]
         F = a.factorization
-        squared, trace = compare(K, F)
-        low = F.smallest_eigenvalue()
-
-        def shifted(factor: float, low: float = low, squared: float = squared, trace: float = trace) -> float:
-            """|K - F - sI| / |K| from |K - F|² and tr(K - F)."""
-            s = factor * max(0.0, -low)
-            return float(np.sqrt(max(0.0, squared - 2 * s * trace + n * s**2))) / norm
-
+        gap, low = difference(K, F), F.smallest_eigenvalue()
+        missing = max(0.0, -low)
         yield {
-            "n": n, "seed": seed, "dtype": dtype, "m1_error": shifted(0.0), "smallest_eigenvalue": low,
-            "n_negative": F.n_negative(), "m2_error_once": shifted(1.0), "m2_error_twice": shifted(2.0),
-            "memory_percent": 100 * F.nbytes / (8 * n**2), "n_evaluations": a.n_evaluations, "seconds": taken,
-            "n_warnings": len(caught),
+            "n": len(X), "seed": seed, "dtype": dtype, "m1_error": gap.relative(), "smallest_eigenvalue": low,
+            "n_negative": F.n_negative(), "m2_error_once": gap.relative(missing),
+            "m2_error_twice": gap.relative(2.0 * missing), "memory_percent": 100 * F.nbytes / full_bytes(len(X)),
+            "n_evaluations": a.n_evaluations, "seconds": taken, "n_warnings": len(caught),
         }  # fmt: skip
-
-
-def compare(K: Any, F: krein.Factorization) -> tuple[float, float]:
-    """|K - F|² and tr(K - F)."""
-    squared = 0.0
-    for start in range(0, len(K), STRIP):
-        rows = np.arange(start, min(start + STRIP, len(K)))
-        difference = F.rows(rows)
-        difference -= K[rows[0] : rows[-1] + 1]
-        squared += float(np.vdot(difference, difference))
-    return squared, float(K.diagonal().sum() - F.diagonal().sum())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import STRIP, hyperparameters, kernels
+from bench_cells import prepared, wanted_cells
 from measure import seconds
 from sklearn.kernel_approximation import Nystroem
 from tqdm import tqdm
@@ -23,12 +23,12 @@ import krein
 from krein.datasets import load
 from krein.experiments.records import Table
 from krein.kernels import Evaluator
-from krein.preprocessing import paper_preprocessing
 
 COLUMNS = (
     "case", "kernel", "n", "method", "seed", "n_blocks", "columns", "dtype", "nbytes", "error", "seconds", "warnings",
 )  # fmt: skip
 MEDIANS = (0.9, 0.5, 0.1)  # of the similarities: a wide kernel, a middling one, a narrow one
+STRIP = 1000  # rows of K compared at a time
 MEDIAN, MATTERS = 0.6, 1e-6  # the median ratio to the better Nystroem, and the error from which on we must be better
 CUTOFF = 1e-10  # of the pseudo-inverse, of the largest eigenvalue; smaller ones are noise
 Rows = Callable[[np.ndarray], np.ndarray]  # rows of an approximation
@@ -45,11 +45,9 @@ def run(out: Path, command: str, quick: bool, force: bool) -> None:
 
 def cases(quick: bool) -> Iterator[tuple[str, str, Callable[[], Any], Any, dict[str, int], int]]:
     """Case, kernel's name, rows (made when needed), kernel, blocks and rank, and how many rows of K are looked at."""
-    for h in hyperparameters(quick):
-        X = load(h["dataset"]).X[: 2000 if quick else None]
-        for name, kernel in kernels(h):
-            rows = partial(paper_preprocessing(kernel).fit_transform, X)
-            yield h["dataset"], name, rows, kernel, {"n_blocks": int(h["c"]), "rank": int(h["k"])}, len(X)
+    for cell in wanted_cells(quick):
+        how, n = {"n_blocks": cell.n_blocks, "rank": cell.rank}, 2000 if quick else load(cell.dataset).n
+        yield cell.dataset, cell.kernel, partial(prepared, cell, quick), cell.similarity, how, n
     for name in () if quick else ("covtype", "kin40k", "protein"):
         X = np.asarray(load(name).X, dtype=np.float64)
         X = X[np.random.default_rng(0).choice(len(X), 20_000, replace=False)]

@@ -1,6 +1,6 @@
 """The shared coupling in the paper's 24 cells, at its own c and k, beside the published code; and on rows it never saw.
 
-shared.csv: exact errors (K computed once per cell, compared strip by strip) and the ends of the spectrum, 5 seeds.
+shared.csv: exact errors (K computed once per cell, compared tile by tile) and the ends of the spectrum, 5 seeds.
 shared_new.csv: 90 % of the rows are approximated; K(test, train)'s error by `kernel_rows` beside K(train, train)'s.
 """
 
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import REFERENCE, STRIP, compare, hyperparameters, kernels
+from bench_cells import prepared, wanted_cells
 from measure import seconds
 from tqdm import tqdm
 
 import krein
 from krein.datasets import load
-from krein.experiments.records import Table, read_csv
+from krein.experiments.comparing import difference
+from krein.experiments.paper import Cell
+from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
 
 COLUMNS = (
@@ -28,25 +30,22 @@ COLUMNS = (
 NEW = ("dataset", "kernel", "n_train", "n_test", "train_error", "test_error", "ratio", "warnings")
 WORST, MEAN, LEAST = 0.65, 0.20, 0.01  # the ratio in every cell, in the geometric mean, and what it counts at least
 NEGATIVE = 1e-10  # of the largest eigenvalue: below minus this a psd kernel's approximation is not psd
+STRIP = 1000  # new rows compared at a time
 EXTENDED, MATTERS = 1.5, 1e-3  # K(test, train)'s error over K(train, train)'s, where that is above
 
 
 def run(out: Path, command: str, quick: bool, force: bool) -> None:
     table = Table(out / "shared.csv", COLUMNS, command, force)
     new = Table(out / "shared_new.csv", NEW, command, force)
-    reference = {(r["dataset"], r["kernel"]): float(r["m1_error"]) for r in read_csv(REFERENCE / "published_code.csv")}
     seeds = range(1 if quick else 5)
-    for h in tqdm(hyperparameters(quick), desc="data sets"):
-        X = load(h["dataset"]).X[: 2000 if quick else None]
-        for name, kernel in tqdm(kernels(h), desc=h["dataset"], leave=False):
-            key = {"dataset": h["dataset"], "kernel": name}
-            how = {"n_blocks": int(h["c"]), "rank": int(h["k"])}
-            todo = [s for s in seeds if not table.has(**key, seed=s)]
-            if todo:
-                rows = paper_preprocessing(kernel).fit_transform(X)
-                table.add(key | how | found for found in cell(rows, kernel, how, todo, reference[h["dataset"], name]))
-            if not new.has(**key):
-                new.add([key | out_of_sample(X, kernel, how)])
+    for cell in tqdm(wanted_cells(quick), desc="cells"):
+        key = {"dataset": cell.dataset, "kernel": cell.kernel}
+        how = {"n_blocks": cell.n_blocks, "rank": cell.rank}
+        todo = [s for s in seeds if not table.has(**key, seed=s)]
+        if todo:
+            table.add(key | how | found for found in measured(prepared(cell, quick), cell, how, todo))
+        if not new.has(**key):
+            new.add([key | out_of_sample(load(cell.dataset).X[: 2000 if quick else None], cell.similarity, how)])
     (out / "shared.md").write_text(summarise(table, new, quick), encoding="utf-8")
 
 
@@ -58,15 +57,12 @@ def build(X: Any, kernel: Any, seed: int, **how: Any) -> tuple[float, krein.Appr
     return taken, a, "; ".join(sorted({str(w.message) for w in caught}))
 
 
-def cell(
-    X: Any, kernel: krein.kernels.Kernel, how: dict[str, int], seeds: list[int], reference: float
-) -> Iterator[dict[str, Any]]:
-    K = kernel(X)
-    norm = float(np.linalg.norm(K))
+def measured(X: Any, cell: Cell, how: dict[str, int], seeds: list[int]) -> Iterator[dict[str, Any]]:
+    K, reference = cell.similarity(X), float(cell.published_code["m1_error"])
     for seed in seeds:
-        taken, a, said = build(X, kernel, seed, dtype="float64", **how)
+        taken, a, said = build(X, cell.similarity, seed, dtype="float64", **how)
         F = a.factorization
-        error, values = float(np.sqrt(compare(K, F)[0])) / norm, F.eigenvalues()
+        error, values = difference(K, F).relative(), F.eigenvalues()
         yield {
             "n": len(K), "seed": seed, "psd": a.kernel.traits.psd, "error": error, "reference": reference,
             "ratio": error / reference, "smallest_eigenvalue": values[0], "largest_eigenvalue": values[-1],
@@ -82,9 +78,7 @@ def out_of_sample(X: Any, kernel: krein.kernels.Kernel, how: dict[str, int]) -> 
     scaling = paper_preprocessing(kernel).fit(X[train])
     rows, others = scaling.transform(X[train]), scaling.transform(X[test])
     _, a, said = build(rows, kernel, 0, dtype="float64", **how)
-    K = a.kernel(rows)
-    inside = float(np.sqrt(compare(K, a.factorization)[0]) / np.linalg.norm(K))
-    del K
+    inside = difference(a.kernel(rows), a.factorization).relative()
     gap = norm = 0.0
     for start in range(0, len(others), STRIP):
         part = others[start : start + STRIP]

@@ -122,6 +122,7 @@ work("t", todo, Table(Path({path!r}), COLUMNS, "x"))
 """
 
 
+@pytest.mark.slow  # test_killed.py kills a real experiment, by default once
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_killed_three_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"

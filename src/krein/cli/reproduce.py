@@ -18,6 +18,15 @@ __all__ = ["command"]
 NO_MATTER = {"output", "report_only"}
 
 
+class Stopped(click.ClickException):
+    """Ctrl-C: not a failure, and not finished."""
+
+    exit_code = 130
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"\n{self.message}", file=file, err=True)
+
+
 def _names(known: tuple[str, ...]) -> Any:
     """A comma-separated list of known names."""
 
@@ -71,7 +80,10 @@ def command(
         datasets, kernels, output, seeds=seeds, quick=quick, tune=tune, n_jobs=n_jobs, force=force,
         report_only=report_only, command=command,
     )  # fmt: skip
-    trouble = reproduce(names, request, click.echo)
+    try:
+        trouble = reproduce(names, request, click.echo)
+    except KeyboardInterrupt:
+        raise Stopped("Stopped. Every finished piece is kept; the same command goes on from there.") from None
     if trouble:
         raise Unfinished("\n".join(trouble))
 

@@ -144,7 +144,8 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
             for (d, k), by in found.items()
         ]  # fmt: skip
         parts += [f"## {name}", table(("data", "k", "D", *METHODS.values()), lines, 1)]
-    return "\n\n".join([*parts, "## What it says", "\n".join(f"- {s}" for s in _statements(found))])
+    said = _statements(found) if found else []
+    return "\n\n".join([*parts, "## What it says", "\n".join(f"- {s}" for s in said)])
 
 
 def _statements(found: dict[tuple[str, int], dict[str, list[dict[str, str]]]]) -> list[str]:

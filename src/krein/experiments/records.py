@@ -1,6 +1,7 @@
 """Tables that know where they come from: a CSV that grows cell by cell, and beside it a JSON with one entry per run.
 
 Both are replaced whole, never written in place: a run that is killed at any moment leaves what was finished before.
+What is there and cannot be understood is refused, never written over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import io
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +28,18 @@ from threadpoolctl import threadpool_info
 import krein
 from krein.errors import InputError
 
-__all__ = ["Table", "provenance", "read_csv", "text"]
+__all__ = ["Table", "alone", "provenance", "read_csv", "set_aside", "text"]
+
+AGAIN = "Put an earlier copy back, or run with --force to compute again."
 
 
 def provenance(command: str) -> dict[str, Any]:
     """What a figure depends on besides the code: versions, threads, cores. No host names, no paths."""
     blas = [p for p in threadpool_info() if p["user_api"] == "blas"]
+    now = datetime.datetime.now(datetime.timezone.utc)
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": now.date().isoformat(),
+        "time": now.time().isoformat("seconds"),  # UTC, when it began
         "command": command,
         "krein": krein.__version__,
         "source": source_digest(),
@@ -79,12 +86,28 @@ class Table:
         self.sidecar = path.with_suffix(".json")
         self.rows: list[dict[str, str]] = []
         self.runs: list[dict[str, Any]] = []
-        if not force and path.exists() and self.sidecar.exists():
-            self.rows = read_csv(path)
-            self.runs = json.loads(self.sidecar.read_text(encoding="utf-8"))
-            if self.rows and list(self.rows[0]) != self.columns:
-                raise InputError(f"{path.name} has other columns than this version writes; run with --force.")
+        if not force and path.exists():
+            self._read()
         self.this = provenance(command)
+
+    def _read(self) -> None:
+        """Take up what is there. A row that is no whole one would pass for a finished cell, so there must be none."""
+        name, other = self.path.name, self.sidecar.name
+        if not self.sidecar.exists():
+            raise InputError(f"{name} has no {other} beside it, which says where its rows come from. {AGAIN}")
+        try:
+            content = self.path.read_text(encoding="utf-8")
+            rows, runs = parse_csv(content), json.loads(self.sidecar.read_text(encoding="utf-8"))
+        except ValueError as error:  # no UTF-8, no JSON
+            raise InputError(f"{name} and {other} cannot be read: {error}. {AGAIN}") from error
+        if rows and [c for c in rows[0] if c is not None] != self.columns:
+            raise InputError(f"{name} has other columns than this version writes. {AGAIN}")
+        known = {str(i) for i in range(len(runs))}
+        whole = [set(row) == set(self.columns) and row["run"] in known and None not in row.values() for row in rows]
+        if not all(whole) or not content.endswith("\n"):
+            place = whole.index(False) + 1 if not all(whole) else len(rows)
+            raise InputError(f"Row {place} of {name} is not whole: the file was cut off or edited. {AGAIN}")
+        self.rows, self.runs = rows, runs
 
     def has(self, **key: Any) -> bool:
         wanted = {name: text(value) for name, value in key.items()}
@@ -120,13 +143,73 @@ class Table:
 
 def replace(path: Path, content: str) -> None:
     """Write ``content`` to ``path`` so that at every moment the old or the new file is there, and whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:  # a full disk, a folder of someone else's
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise _refused(path, error) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Give a table and its JSON names that nothing reads, and return the table's."""
+    numbers = (i for i in range(1, 1000) if not path.with_name(f"{path.name}.old{i}").exists())
+    number = next(numbers)
+    for old in (path, path.with_suffix(".json")):
+        if old.exists():
+            old.rename(old.with_name(f"{old.name}.old{number}"))
+    return path.with_name(f"{path.name}.old{number}")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Refuse a second process on the same table: each would write over what the other finished.
+
+    The lock is the system's, which takes it back from whatever ends, kill -9 included: a file left behind is none.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = lock.open("a")
+        except OSError as error:
+            raise _refused(path, error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            raise InputError(
+                f"Another run is writing {path}. Wait until it has ended, or give another folder with --output."
+            ) from None
+        except OSError:  # a file system without locks
+            break
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
+                break
+        handle.close()  # its holder ended and removed it in between: this one would lock nothing
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        handle.close()
+
+
+def _refused(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path} could not be written: {error.strerror or error}. What was finished before is kept; make room or give "
+        "another folder with --output, and run the same command again."
+    )
 
 
 def text(value: Any) -> str:

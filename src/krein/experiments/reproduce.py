@@ -6,16 +6,22 @@ folder of the request.
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from krein import datasets
-from krein.errors import InputError, one_of
+from krein.errors import InputError, KreinWarning, one_of
 from krein.experiments.paper import DATASETS, KERNELS
-from krein.experiments.records import Table, read_csv
+from krein.experiments.records import Table, alone, read_csv, set_aside
 from krein.experiments.records import replace as write
 from krein.experiments.running import Experiment, Request, Unfinished, work
 
@@ -45,26 +51,47 @@ def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] 
             raise InputError(f"{option} is empty; give some of {', '.join(known)}.")
     if request.quick:  # never in one table with the whole rows
         request = replace(request, output=request.output / "quick")
-    if set(names) - NO_DATA and not request.report_only:
-        _check_data(request)
-    trouble = []
+    used = _check_data(request, say) if set(names) - NO_DATA and not request.report_only else {}
+    trouble: list[str] = []
     for name in names:
         begin = time.perf_counter()
-        module: Experiment = import_module(f"krein.experiments.{name}")
         path = request.output / f"{name}.csv"
-        tasks = module.tasks(request)
-        table = Table(path, module.COLUMNS, request.command)
-        if not request.report_only:
-            try:
-                work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
-            except Unfinished as failed:
-                trouble.append(str(failed))
-        done = sum(table.has(**task.key) for task in tasks)
-        words = module.report(table.rows, request).rstrip() + "\n"
-        if done < len(tasks):  # whoever reads it later should not take a part for the whole
-            words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{request.command}` goes on.\n"
-        write(path.with_suffix(".md"), words)
+        try:
+            with nullcontext() if request.report_only else alone(path):
+                trouble += _run(name, path, request, used, say)
+        except InputError as wrong:
+            if len(names) == 1:
+                raise
+            trouble.append(f"{name}: {wrong}")  # the others may do well
+            continue
         say(f"{name}: {path} and {path.with_suffix('.md').name}, {_spent(time.perf_counter() - begin)}")
+    return trouble
+
+
+def _run(name: str, path: Path, request: Request, used: Mapping[str, str], say: Callable[[str], Any]) -> list[str]:
+    """One experiment: its table, as far as it comes, and the report of what is there. Returns what failed."""
+    module: Experiment = import_module(f"krein.experiments.{name}")
+    tasks = module.tasks(request)
+    try:
+        table = Table(path, module.COLUMNS, request.command)
+    except InputError as unreadable:
+        if request.report_only or not request.force:
+            raise
+        say(f"{unreadable} It is {set_aside(path).name} now.")
+        table = Table(path, module.COLUMNS, request.command)
+    trouble = []
+    if not request.report_only:
+        _check_same_data(table, used, request.force)
+        table.this["data"] = {} if name in NO_DATA else dict(used)
+        try:
+            work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
+        except Unfinished as failed:
+            trouble.append(str(failed))
+    done = sum(table.has(**task.key) for task in tasks)
+    words = module.report(table.rows, request).rstrip() + "\n"
+    if done < len(tasks):  # whoever reads it later should not take a part for the whole
+        words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{request.command}` goes on.\n"
+    write(path.with_suffix(".md"), words)
     return trouble
 
 
@@ -76,20 +103,42 @@ def results(name: str, request: Request) -> list[dict[str, str]]:
     return read_csv(path)
 
 
-def _check_data(request: Request) -> None:
-    """Fail now rather than after an hour, and say what can be had without the file."""
-    missing = []
-    for name in request.datasets:
-        try:
-            datasets.load(name)
-        except (ValueError, OSError) as error:
-            missing.append((name, error))
+def _check_data(request: Request, say: Callable[[str], Any]) -> dict[str, str]:
+    """Twelve hex digits of each data set. Fails now rather than after an hour, and says what can be had without it."""
+    used, missing = {}, []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in request.datasets:
+            try:
+                data = datasets.load(name)
+            except (ValueError, OSError) as error:
+                missing.append((name, str(error)))
+                continue
+            used[name] = hashlib.sha256(np.ascontiguousarray(data.X).tobytes() + data.y.tobytes()).hexdigest()[:12]
     if missing:
-        there = [name for name in request.datasets if name not in dict(missing)]
+        there = ",".join(used) or "artificial1,artificial2"  # these two can be generated
         raise InputError(
-            f"{', '.join(name for name, _ in missing)} could not be had: {missing[0][1]} Set KREIN_DATA to the folder "
-            f"of the paper's data sets, or leave them out: --datasets {','.join(there) or 'artificial1,artificial2'}."
+            f"{len(missing)} of the data sets could not be had: {', '.join(name for name, _ in missing)}. "
+            f"{missing[0][1]} Or leave out what is missing: --datasets {there}."
         )
+    for warning in caught:
+        if issubclass(warning.category, KreinWarning):
+            say(f"Note: {warning.message}")
+    return used
+
+
+def _check_same_data(table: Table, used: Mapping[str, str], force: bool) -> None:
+    """Rows of other data under the same name must not stand for those that were asked for."""
+    if force:
+        return
+    for row in table.rows:
+        name = row.get("dataset", "")
+        before = table.runs[int(row["run"])].get("data", {}).get(name)
+        if name in used and before not in (None, used[name]):
+            raise InputError(
+                f"{table.path.name} has results of another {name} (digest of the rows {before}, now {used[name]}): "
+                "KREIN_DATA was set otherwise. Give another folder with --output, or compute again with --force."
+            )
 
 
 def _spent(seconds: float) -> str:

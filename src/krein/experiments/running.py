@@ -6,10 +6,15 @@ arguments alone, so neither the number of jobs nor an interruption shows in the 
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +22,7 @@ import joblib
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from krein.errors import KreinWarning
 from krein.experiments.records import Table, text
 
 __all__ = ["Experiment", "Request", "Task", "Unfinished", "work"]
@@ -96,16 +102,38 @@ def _outcomes(tasks: Sequence[Task], n_jobs: int) -> Any:
     """(how many ended, task, rows, what went wrong) as they end. One BLAS thread per process."""
     with threadpool_limits(1), joblib.parallel_config("loky", inner_max_num_threads=1):
         parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-        found = parallel(joblib.delayed(_attempt)(index, task) for index, task in enumerate(tasks))
+        found = parallel(joblib.delayed(_attempt)(index, task, os.getpid()) for index, task in enumerate(tasks))
         for number, (index, rows, failure) in enumerate(found, 1):
             yield number, tasks[index], rows, failure
 
 
-def _attempt(index: int, task: Task) -> tuple[int, Rows, str]:
+def _attempt(index: int, task: Task, starter: int) -> tuple[int, Rows, str]:
+    _settle(starter)
     try:
-        return index, list(task.run(*task.arguments)), ""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* is generated with", KreinWarning)  # said once, before the first task
+            return index, list(task.run(*task.arguments)), ""
     except Exception:
         return index, [], traceback.format_exc()
+
+
+@lru_cache
+def _settle(starter: int) -> None:
+    """Once in each worker: end when its starter has ended, and leave nothing behind.
+
+    joblib's workers wait 5 minutes for a starter that was killed, with their memory; and tqdm's lock between processes
+    would be reported as leaked when Ctrl-C ends them.
+    """
+    if os.getpid() == starter:
+        return
+    tqdm.set_lock(threading.RLock())
+    threading.Thread(target=_end_with, args=(starter,), daemon=True).start()
+
+
+def _end_with(starter: int) -> None:
+    while os.getppid() == starter:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _sort(table: Table, tasks: Sequence[Task]) -> None:
