@@ -120,7 +120,7 @@ def test_a_saved_model_is_reported_on_with_its_own_kernel(folder, tmp_path):
         (["nowhere.csv"], "not a file"),
         (["rows.csv", "--kernel", "edit"], "compares texts"),
         (["rows.csv", "--kernel", "no"], "--kernel"),
-        (["words.txt", "--kernel", "edit", "--gamma", "1"], "-k NAME=VALUE"),
+        (["words.txt", "--kernel", "edit", "--gamma", "1"], "has no gamma"),
         (["words.txt", "--kernel", "edit", "-k", "colour=1"], "colour"),
         (["rows.csv", "--kernel", "precomputed"], "square matrix"),
         (["rows.csv", "--target", "label", "--task", "regression"], "text"),

@@ -43,6 +43,32 @@ def test_a_constant_column_does_no_harm_and_is_named():
     assert "c: constant" in encoder.notes[-1]
 
 
+def test_one_word_among_numbers_is_named():
+    column = np.array([*map(str, A[:40].tolist()), "oops"], dtype=object)
+    assert "40 of its 41 values are numbers, but 'oops' is not" in encoder_for(Frame(("a",), (column,))).notes[0]
+    many = np.array([*map(str, range(300)), "oops"], dtype=object)
+    with pytest.raises(InputError, match=r"301 different texts.*'oops' is not. Leave it out with --drop a.$"):
+        encoder_for(Frame(("a",), (many,)))
+
+
+def test_texts_of_no_use_are_said_to_be():
+    notes = encoder_for(Frame(("a", "b"), (np.full(3, "x", dtype=object), np.array(list("xyz"), dtype=object)))).notes
+    assert notes == (
+        "a: the same text in every row, of no use",
+        "b: text, 3 categories, one column each, different in every row: of no use as such",
+    )
+
+
+def test_what_is_odd_about_new_values_is_counted():
+    numbers, words = encoder_for(Frame(("a", "b"), (A, B))).columns
+    assert numbers.odd(np.array([1.0, np.nan, np.nan])) == 2
+    assert words.odd(np.array(["red", "green", ""], dtype=object)) == 1
+    assert (
+        encoder_for(Frame(("b",), (np.array(["1000001", "x"], dtype=object),))).columns[0].odd(np.array([1000001.0]))
+        == 0
+    )
+
+
 @pytest.mark.parametrize(
     ("column", "match"),
     [
@@ -60,5 +86,7 @@ def test_other_columns_than_the_fits_are_refused():
     encoder = encoder_for(Frame(("a", "b"), (A, B)))
     with pytest.raises(InputError, match=r"lacks 1 of the 2 columns.*: b"):
         encoder(Frame(("a", "x"), (A, B)))
-    with pytest.raises(InputError, match="'a' held numbers"):
+    with pytest.raises(InputError, match=r"'a' held numbers .* holds text, as '(red|blue)'"):
         encoder(Frame(("a", "b"), (B, B)))
+    with pytest.raises(InputError, match="'a' holds infinite values"):
+        encoder(Frame(("a", "b"), (np.append(A[1:], np.inf), B)))

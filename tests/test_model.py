@@ -13,7 +13,7 @@ from sklearn.svm import SVC as Theirs
 
 import krein
 from krein.errors import InputError
-from krein.model import learn
+from krein.model import Score, answers, learn
 from krein.reading import Frame
 
 WINE = load_wine()
@@ -59,6 +59,21 @@ def test_numbers_are_regressed_and_the_gaussian_process_says_how_sure_it_is():
         ridge.predict_with_std(frame)
 
 
+def test_one_part_held_out_has_an_error_where_it_is_a_share_and_none_where_it_is_r_squared():
+    assert Score("accuracy", (0.9,), 100, 0.5).error == pytest.approx(np.sqrt(0.9 * 0.1 / 100))
+    assert Score("R²", (0.9,), 100, 0.0).error is None
+    assert Score("R²", (0.9, 0.7), 100, 0.0).error == pytest.approx(0.1)
+
+
+def test_answers_are_classes_or_numbers():
+    for column, task in (([1.0, 2.0, 1.0], "classification"), ([0.5, 1.0, 2.0], "regression")):
+        values, found = answers(np.array(column), "y")
+        assert found == task
+        np.testing.assert_array_equal(values, column)
+    values, found = answers(np.array([0.5, 1.0]), "y", "classification")
+    assert (values.tolist(), found) == (["0.5", "1.0"], "classification")
+
+
 def test_sphere_kernels_get_rows_of_length_one():
     model = learn(wine(), "class", folds=0, parameters={"kernel": "sphere-polynomial"})
     np.testing.assert_allclose(np.linalg.norm(model.objects(wine()), axis=1), 1.0)
@@ -75,6 +90,8 @@ def test_few_whole_numbers_are_classes_and_many_are_not():
     [
         ({"y": [np.nan, 1.0, 0.0, 1.0]}, {}, "missing in 1 of 4 rows"),
         ({"y": [1.0, 1.0, 1.0, 1.0]}, {}, "nothing to learn"),
+        ({"y": [1.0, 1.0, 1.0, 7.0]}, {"folds": 2}, "class 7 has a single row"),
+        ({}, {"folds": 1}, "folds must be 0"),
         ({}, {"machine": "gp"}, "does not do classes; use svm, ridge"),
         ({}, {"parameters": {"CC": 1}}, "SVC has no parameter CC"),
         ({}, {"task": "ranking"}, "task"),
@@ -87,4 +104,4 @@ def test_what_cannot_be_learned_is_said(change, options, match):
     column = np.array(y, dtype=object if isinstance(y[0], str) else float)
     frame = Frame(("a", "y"), (np.arange(4.0), column))
     with pytest.raises(InputError, match=match):
-        learn(frame, "y", folds=0, **options)
+        learn(frame, "y", **{"folds": 0} | options)

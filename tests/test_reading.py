@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 from krein.errors import InputError
-from krein.reading import Frame, chunks, format_of, is_text, read
+from krein.reading import Frame, chunks, count, format_of, is_text, read
 
 ROWS = [(1.5, "red", 0), (float("nan"), "blue", 1), (-2.0, "", 1), (1e-3, "red", 0)]
 
@@ -127,6 +129,9 @@ def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
         ("a.npy", "not numpy", "cannot be read as a NumPy array"),
         ("a.npz", "not a zip", "cannot be read as a NumPy archive"),
         ("a.svm", "what is this", "cannot be read as svmlight"),
+        ("a.csv", "a;b\n1;2\n", "has no ',' in its first line, but ';'"),
+        ("a.tsv", "a,b\n1,2\n", "--format csv"),
+        ("a.csv", 'a,b\n"1,2\n', "line 2: it cannot be read as csv"),
     ],
 )
 def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path: Path, name: str, text: str, match: str) -> None:
@@ -134,6 +139,33 @@ def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path: Path, name: str, t
         pytest.importorskip("pyarrow")
     with pytest.raises(InputError, match=match):
         read(written(tmp_path, name, text))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_text_in_another_encoding_gets_the_way_out(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("a,b\ncafé,1\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"not UTF-8 text.*0xe9.*iconv"):
+        read(tmp_path / name)
+
+
+def test_parquet_holds_dates_and_decimals_too(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    days = [datetime.date(2020, 1, 2), None]
+    table = {"day": days, "price": [Decimal("1.5"), None], "kind": pa.array(["u", "v"]).dictionary_encode()}
+    parquet.write_table(pa.table(table | {"parts": [[1, 2], []], "on": [True, False]}), tmp_path / "a.parquet")
+    frame = read(tmp_path / "a.parquet")
+    assert frame["day"].tolist() == ["2020-01-02", ""]
+    np.testing.assert_array_equal(frame["price"], [1.5, np.nan])
+    assert frame["kind"].tolist() == ["u", "v"]
+    assert frame["parts"].tolist() == ["[1, 2]", "[]"]
+    np.testing.assert_array_equal(frame["on"], [1.0, 0.0])
+
+
+def test_rows_are_counted_before_they_are_read(tables: dict[str, Path]) -> None:
+    assert count(tables["parquet"], "parquet") == len(ROWS)
+    assert count(tables["csv"], "csv") == len(ROWS) + 1  # the line of names is one more
+    assert count(tables["csv"], "npy") is None
 
 
 def test_pickles_in_numpy_files_are_not_opened(tmp_path: Path) -> None:

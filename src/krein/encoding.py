@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,10 +31,23 @@ class Numbers:
     centre: float
     scale: float
 
+    def odd(self, column: Any) -> int:
+        """How many values are missing."""
+        return int(np.isnan(column).sum())
+
+    @property
+    def remedy(self) -> str:
+        """What is done to those."""
+        return f"missing in {{}} of {{}} rows, replaced by the median {self.fill:g}"
+
     def encode(self, column: Any) -> Array:
         """The column as (n, 1)."""
         if is_text(column):
-            raise InputError(f"Column {self.name!r} held numbers when the model was fitted; here it holds text.")
+            raise InputError(
+                f"Column {self.name!r} held numbers when the model was fitted; here it holds text, as "
+                f"{_first(word for word in column if word and not _is_number(word))!r}."
+            )
+        _finite(self.name, column)
         filled = np.where(np.isnan(column), self.fill, column)
         return np.asarray((filled - self.centre) / self.scale)[:, None]
 
@@ -46,10 +59,19 @@ class Categories:
     name: str
     values: tuple[str, ...]
 
+    remedy: ClassVar[str] = "{} of {} rows hold none of the categories the model was fitted on"
+
+    def odd(self, column: Any) -> int:
+        """How many values are none of the categories."""
+        known = set(self.values)
+        return sum(word not in known for word in self._words(column))
+
     def encode(self, column: Any) -> Array:
         """The column as (n, categories)."""
-        words = column if is_text(column) else np.array([f"{v:g}" if v == v else "" for v in column], dtype=object)
-        return np.asarray(words[:, None] == np.array(self.values, dtype=object), dtype=np.float64)
+        return np.asarray(self._words(column)[:, None] == np.array(self.values, dtype=object), dtype=np.float64)
+
+    def _words(self, column: Any) -> Any:
+        return column if is_text(column) else np.array([f"{v:.15g}" if v == v else "" for v in column], dtype=object)
 
 
 @dataclass(frozen=True)
@@ -87,26 +109,23 @@ def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
     for name, column in zip(frame.names, frame.columns, strict=True):
         if is_text(column):
             found = tuple(sorted(set(column.tolist())))
+            numbers = _about_numbers(column)
             if len(found) > MOST:
                 raise InputError(
                     f"Column {name!r} holds {len(found)} different texts, more than the {MOST} categories that can "
-                    f"become columns. Leave it out with --drop {name}, or compare the texts with --kernel edit."
+                    f"become columns{numbers}. Leave it out with --drop {name}"
+                    + ("." if numbers else ", or compare the texts with --kernel edit.")
                 )
             made.append(Categories(name, found))
-            absent = int(np.sum(column == ""))
-            notes.append(
-                f"{name}: text, {len(found)} categories, one column each"
-                + (f" (missing in {absent} rows: a category of its own)" if absent else "")
-            )
+            notes.append(f"{name}: {_about_categories(column, len(found))}{numbers}")
             continue
-        if np.isinf(column).any():
-            raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
+        _finite(name, column)
         gaps = np.isnan(column)
         if gaps.all():
             raise InputError(f"Column {name!r} is missing in every row. Leave it out with --drop {name}.")
         fill = float(np.median(column[~gaps]))
         if gaps.any():
-            notes.append(f"{name}: missing in {int(gaps.sum())} of {len(column)} rows, replaced by the median {fill:g}")
+            notes.append(f"{name}: {Numbers(name, fill, 0.0, 1.0).remedy.format(int(gaps.sum()), len(column))}")
         centre, spread = _scales(np.where(gaps, fill, column), scale)
         if spread == 0.0:
             constant.append(name)
@@ -116,6 +135,42 @@ def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
     if not made:
         raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
     return Encoder(tuple(made), tuple(notes))
+
+
+def _finite(name: str, column: Array) -> None:
+    if np.isinf(column).any():
+        raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _first(words: Iterable[str]) -> str:
+    return next(iter(words))[:40]
+
+
+def _about_categories(column: Any, n_different: int) -> str:
+    if n_different == 1:
+        return "the same text in every row, of no use"
+    absent = int(np.sum(column == ""))
+    told = f" (missing in {absent} rows: a category of its own)" if absent else ""
+    if n_different == len(column):
+        told = ", different in every row: of no use as such"
+    return f"text, {n_different} categories, one column each{told}"
+
+
+def _about_numbers(column: Any) -> str:
+    """What makes a column of numbers one of text, if most of its values are numbers."""
+    present = [word for word in column.tolist() if word]
+    words = [word for word in present if not _is_number(word)]
+    if not words or 2 * len(words) >= len(present):
+        return ""
+    return f"; {len(present) - len(words)} of its {len(present)} values are numbers, but {_first(words)!r} is not"
 
 
 def _scales(column: Array, scale: str) -> tuple[float, float]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,29 @@ from tqdm import tqdm
 from krein.encoding import Encoder, encoder_for
 from krein.errors import InputError, one_of
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
+from krein.estimators.naming import NAMES
 from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectrum
+from krein.kernels.geometry import unit_rows
 from krein.reading import Column, Frame, is_text
 
-__all__ = ["MACHINES", "ON_TEXT", "TASKS", "Model", "Score", "learn"]
+__all__ = [
+    "KERNELS",
+    "MACHINES",
+    "ON_SPHERE",
+    "TASKS",
+    "Model",
+    "Score",
+    "answers",
+    "learn",
+    "objects_of",
+    "parameters_of",
+    "target_of",
+    "text_column",
+    "text_kernel",
+]
 
 TASKS = ("auto", "classification", "regression")
+TARGETS = ("target", "label", "y", "class")  # a column of such a name is taken for the target without being named
 MACHINES = ("auto", "svm", "ridge", "gp")
 CLASSES = 20  # different whole numbers in a target up to which it is taken for classes
 SVM_ROWS = 20_000  # beyond, "auto" takes the ridge classifier: as accurate, and its alpha costs nothing to find
@@ -39,6 +56,7 @@ ON_TEXT: dict[str, type[Kernel]] = {
     "spectrum": Spectrum,
     "alignment": Alignment,
 }  # kernels that compare texts
+KERNELS = (*sorted(NAMES), *ON_TEXT)
 ON_SPHERE = ("sphere-polynomial",)  # kernels that want rows of length 1
 
 
@@ -56,12 +74,11 @@ class Score:
         return float(np.mean(self.values))
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean: over folds, or, where one part was held out, of a share of its rows."""
+    def error(self) -> float | None:
+        """The standard error of the mean: over folds, or of a share of the one part held out; one R² has none."""
         if len(self.values) > 1:
             return float(np.std(self.values, ddof=1) / math.sqrt(len(self.values)))
-        p = min(1.0, max(0.0, self.mean))
-        return math.sqrt(p * (1.0 - p) / self.n_tested)
+        return math.sqrt(self.mean * (1.0 - self.mean) / self.n_tested) if self.name == "accuracy" else None
 
 
 @dataclass(eq=False)
@@ -87,7 +104,7 @@ class Model:
 
     def objects(self, frame: Frame) -> Any:
         """What the machine compares: rows of numbers, or a list of texts."""
-        return _objects(frame, self.text, self.encoder, self.sphere)
+        return objects_of(frame, self.text, self.encoder, self.sphere)
 
     def predict(self, frame: Frame) -> NDArray[Any]:
         """The class or value of each row; columns the model does not know are left alone."""
@@ -120,27 +137,25 @@ def learn(
     folds: int = 5,
     random_state: int = 0,
     verbose: int = 0,
+    say: Callable[[str], Any] = lambda line: None,
     parameters: dict[str, Any] | None = None,
 ) -> Model:
     """Return a model of ``target``, scored on rows held out and then fitted to all of them.
 
     ``parameters`` go to the machine: kernel, C, alpha, max_memory and so on. Everything, the scaling of columns
-    included, is learned from the training rows of each fold alone.
+    included, is learned from the training rows of each fold alone. ``verbose`` shows bars, ``say`` is told of folds.
     """
     one_of("task", task, TASKS)
     one_of("machine", machine, MACHINES)
     parameters = {"kernel": "rbf"} | (parameters or {}) | {"random_state": random_state, "verbose": verbose}
-    y, rest = frame[target], frame.without([target])
-    _check_target(y, target)
-    task = _task(y) if task == "auto" else task
+    target = frame.name_of(target)
+    rest = frame.without([target])
+    y, task = answers(frame[target], target, task)
     classes = task == "classification"
-    if not classes and is_text(y):
-        raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
-    y = _labels(y) if classes else y
     named = parameters["kernel"]
-    text = _text_column(rest, named)
+    text = text_column(rest, named)
     if text is not None:
-        parameters["kernel"] = _on_text(named, parameters.pop("kernel_params", None) or {})
+        parameters["kernel"] = text_kernel(named, parameters.pop("kernel_params", None) or {})
     estimator = _machine(machine, classes, len(frame), parameters)
 
     def fitted(rows: Any) -> Model:
@@ -152,62 +167,52 @@ def learn(
         return model
 
     begin = time.perf_counter()
-    values, tested = [], 0
+    values, tested, score = [], 0, "accuracy" if classes else "R²"
     splits = list(_splits(y, classes, folds, random_state))
     for train, test in tqdm(splits, desc="folds", disable=verbose <= 0, leave=False):
         predicted = fitted(train).predict(rest.take(test))
         values.append(float((accuracy_score if classes else r2_score)(y[test], predicted)))
         tested += len(test)
+        left = (time.perf_counter() - begin) / len(values) * (len(splits) + 1 - len(values))
+        say(f"part {len(values)} of {len(splits)} left out: {score} {values[-1]:.4f}, about {left:.0f} s to go")
     judged = time.perf_counter()
-    model = fitted(np.arange(len(y)))
+    model = fitted(slice(None))  # views, where positions would make copies
     if values:
-        model.score = Score("accuracy" if classes else "R²", tuple(values), tested, _baseline(y, classes))
+        model.score = Score(score, tuple(values), tested, _baseline(y, classes))
     model.seconds = {"judging": judged - begin, "fitting": time.perf_counter() - judged}
     return model
 
 
-def _objects(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:
-    if text is not None or encoder is None:
-        column = frame[text or frame.names[0]]
-        if not is_text(column):
-            raise InputError(f"The texts to compare are in column {text!r}, which here holds numbers.")
-        return column.tolist()
-    X = encoder(frame)
-    if sphere:
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
-        X = X / np.where(lengths > 0.0, lengths, 1.0)
-    return X
+def target_of(names: tuple[str, ...], asked: str | None) -> str | None:
+    """The column that was asked for, or the only one with a target's usual name, if there is one."""
+    usual = [name for name in names if name.lower() in TARGETS]
+    return asked if asked is not None or len(usual) != 1 else usual[0]
 
 
-def _check_target(y: Column, target: str) -> None:
+def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], str]:
+    """The target as classes or numbers, and which of the two: "auto" takes text and few whole numbers for classes.
+
+    Classes are text or whole numbers, so that a prediction looks as the file does.
+    """
+    if len(y) < 2:
+        raise InputError("The file holds a single row; to learn from it takes at least two.")
     absent = int(np.sum(y == "")) if is_text(y) else int(np.sum(~np.isfinite(y)))
     if absent:
         raise InputError(f"The target {target!r} is missing in {absent} of {len(y)} rows. Remove those rows first.")
-    if len(np.unique(y)) < 2:
+    different = len(np.unique(y))
+    if different < 2:
         raise InputError(f"The target {target!r} is the same in all {len(y)} rows: there is nothing to learn.")
-
-
-def _task(y: Column) -> str:
-    """Text and few whole numbers are classes."""
-    few = is_text(y) or (bool(np.all(y == np.round(y))) and len(np.unique(y)) <= CLASSES)
-    return "classification" if few else "regression"
-
-
-def _labels(y: Column) -> NDArray[Any]:
-    """Classes as text or whole numbers, so that a prediction looks as the file does."""
+    whole = not is_text(y) and bool(np.all(y == np.round(y)))
+    if task == "auto":
+        task = "classification" if is_text(y) or (whole and different <= CLASSES) else "regression"
+    if task == "classification":
+        return (y.astype(np.int64) if whole else y.astype(str)), task
     if is_text(y):
-        return y.astype(str)
-    return y.astype(np.int64) if bool(np.all(y == np.round(y))) else y.astype(str)
+        raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
+    return y, task
 
 
-def _on_text(name: str, settings: dict[str, Any]) -> Kernel:
-    try:
-        return ON_TEXT[name](**settings)
-    except TypeError as error:
-        raise InputError(f"--kernel {name}: {error}.") from None
-
-
-def _text_column(frame: Frame, kernel: Any) -> str | None:
+def text_column(frame: Frame, kernel: Any) -> str | None:
     """The one column of text, where the kernel compares texts."""
     if not isinstance(kernel, str) or kernel not in ON_TEXT:
         return None
@@ -218,6 +223,30 @@ def _text_column(frame: Frame, kernel: Any) -> str | None:
             f"{len(found)}{': ' + ', '.join(found) if found else ''}. Leave the others out with --drop."
         )
     return found[0]
+
+
+def text_kernel(name: str, settings: dict[str, Any]) -> Kernel:
+    """The kernel of this name on texts, with these parameters."""
+    known = parameters_of(name)
+    if unknown := [setting for setting in settings if setting not in known]:
+        raise InputError(f"--kernel {name} takes {', '.join(known) or 'no parameters'}; got {', '.join(unknown)}.")
+    return ON_TEXT[name](**settings)
+
+
+def parameters_of(kernel: str) -> tuple[str, ...]:
+    """The parameters of the kernel of this name."""
+    return tuple(f.name for f in fields((NAMES | ON_TEXT)[kernel]) if f.init)  # type: ignore[arg-type]
+
+
+def objects_of(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:
+    """What is compared: the texts of a column, or the columns as rows of numbers, of length 1 if ``sphere``."""
+    if encoder is not None:
+        X = encoder(frame)
+        return unit_rows(X)[0] if sphere else X
+    column = frame[text or frame.names[0]]
+    if not is_text(column):
+        raise InputError(f"The texts to compare are in column {text!r}, which here holds numbers.")
+    return column.tolist()
 
 
 def _machine(machine: str, classes: bool, n: int, parameters: dict[str, Any]) -> Any:
@@ -239,18 +268,22 @@ def _machine(machine: str, classes: bool, n: int, parameters: dict[str, Any]) ->
         raise InputError(f"{kind.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}.")
     if machine == "ridge":
         parameters = {"alpha": "loo"} | parameters
-    if machine == "gp":
-        parameters.pop("verbose", None)
     return kind(**parameters)
 
 
 def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:
-    if folds <= 1:
+    if folds == 1:
+        raise InputError("folds must be 0, for none, or at least 2; with a single one there is nothing to learn from.")
+    if folds == 0:
         return
     if classes:
-        folds = min(folds, int(np.unique(y, return_counts=True)[1].min()))
+        names, counts = np.unique(y, return_counts=True)
+        folds = min(folds, int(counts.min()))
         if folds < 2:
-            raise InputError("A class has a single row, so no part of it can be held out. Remove it, or use --folds 0.")
+            raise InputError(
+                f"The class {names[counts.argmin()]} has a single row, so no part of it can be held out. Remove it, or "
+                "use --folds 0."
+            )
     rule: Any
     if len(y) > HELD_OUT:
         rule = (StratifiedShuffleSplit if classes else ShuffleSplit)(1, test_size=1 / folds, random_state=seed)

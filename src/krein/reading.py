@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn  # its datasets are loaded when they are first used: reading a table need not wait for them
 from numpy.typing import NDArray
-from sklearn.datasets import load_svmlight_file
 
 from krein.errors import InputError, one_of
 
-__all__ = ["FORMATS", "Frame", "chunks", "format_of", "read"]
+__all__ = ["FORMATS", "Frame", "chunks", "count", "format_of", "is_text", "padded", "read"]
 
 EXTENSIONS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".svm": "svmlight",
@@ -28,6 +28,7 @@ EXTENSIONS = {
 }  # fmt: skip
 FORMATS = ("csv", "tsv", "parquet", "svmlight", "npy", "npz", "text")
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))  # whatever their case
+_NOT_NUMPY = "It is something else, cut off, or holds pickled objects, which are not opened."
 CHUNK = 50_000  # rows
 Column = NDArray[Any]  # (n,), float64 or str objects
 
@@ -49,6 +50,10 @@ class Frame:
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[self._place(name)]
+
+    def name_of(self, name: str) -> str:
+        """The name of a column that may have been given by its number."""
+        return self.names[self._place(name)]
 
     def without(self, names: Iterable[str]) -> Frame:
         """The other columns; each of ``names`` must be there."""
@@ -105,6 +110,25 @@ def chunks(path: Path, format: str | None = None, size: int = CHUNK) -> Iterator
         raise InputError(f"{path.name} holds no rows.")
 
 
+def padded(frame: Frame, names: Iterable[str]) -> Frame:
+    """The frame with a column of zeros for each of these names that it lacks: what svmlight leaves out is zero."""
+    absent = [name for name in names if name not in frame.names]
+    return Frame((*frame.names, *absent), (*frame.columns, *(np.zeros(len(frame)) for _ in absent)))
+
+
+def count(path: Path, format: str) -> int | None:
+    """About how many rows the file has, where that is known sooner than they are read: for a bar with time left."""
+    if format in ("csv", "tsv", "text", "svmlight"):
+        with path.open("rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    if format == "parquet":
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as table:
+            return int(table.metadata.num_rows)
+    return None
+
+
 def _joined(parts: Sequence[Frame], path: Path) -> Frame:
     if len(parts) == 1:
         return parts[0]
@@ -139,6 +163,11 @@ def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
                 if first is None:
                     return
                 header = not any(v is not None and v == v for v in map(_number, first))
+                if len(first) == 1 and (other := next((c for c in ";\t,|" if c in first[0]), None)):
+                    raise InputError(
+                        f"{path.name} has no {delimiter!r} in its first line, but {other!r}. Fields of csv are "
+                        "separated by commas, of tsv by tabs (--format csv, --format tsv)."
+                    )
                 names = tuple(c.strip() for c in first) if header else tuple(f"x{i}" for i in range(len(first)))
                 pending = [] if header else [first]
                 while block := pending + list(islice(lines, size - len(pending))):
@@ -152,10 +181,22 @@ def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
                             )
                     if rows:
                         yield Frame(names, tuple(_column(cells) for cells in zip(*rows, strict=True)))
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise InputError(f"{path.name} cannot be read as {EXTENSIONS.get(path.suffix)}: {error}.") from error
+            except csv.Error as error:
+                kind = "csv" if delimiter == "," else "tsv"
+                raise InputError(
+                    f"{path.name}, line {lines.line_num}: it cannot be read as {kind}: {error}."
+                ) from error
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, error) from error
 
     return reader
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> InputError:
+    return InputError(
+        f"{path.name} is not UTF-8 text: {error.reason}, 0x{error.object[error.start]:02x}. If it is text, save it as "
+        "UTF-8 (of an older Windows program: iconv -f latin1 -t utf-8); if not, say what it is with --format."
+    )
 
 
 def _column(cells: Sequence[str]) -> Column:
@@ -194,18 +235,16 @@ def _parquet(path: Path, size: int) -> Iterator[Frame]:
         with ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=size):
                 columns = []
-                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for column in batch.columns:
                     kind = column.type
                     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
                         columns.append(np.asarray(column.cast("float64").to_numpy(zero_copy_only=False)))
-                    elif types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
-                        texts = column.cast("string").to_pylist()
-                        columns.append(np.array(["" if v is None else v for v in texts], dtype=object))
-                    else:
-                        raise InputError(
-                            f"{path.name}: column {name!r} is of type {kind}; numbers, booleans and texts are "
-                            f"understood. Convert it, or leave it out with --drop {name}."
-                        )
+                    elif types.is_decimal(kind):
+                        values = [float("nan") if v is None else float(v) for v in column.to_pylist()]
+                        columns.append(np.array(values, dtype=np.float64))
+                    else:  # texts; and dates, lists or bytes as they are printed
+                        texts = ["" if v is None else str(v) for v in column.to_pylist()]
+                        columns.append(np.array(texts, dtype=object))
                 yield Frame(tuple(batch.schema.names), tuple(columns))
     except ArrowException as error:
         raise InputError(f"{path.name} is not a readable Parquet file: {error}") from error
@@ -213,7 +252,7 @@ def _parquet(path: Path, size: int) -> Iterator[Frame]:
 
 def _svmlight(path: Path, size: int) -> Iterator[Frame]:
     try:
-        X, y = load_svmlight_file(str(path))
+        X, y = sklearn.datasets.load_svmlight_file(str(path))
     except (ValueError, OverflowError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name} cannot be read as svmlight: {error}.") from error
     names = ("target", *(f"x{i}" for i in range(X.shape[1])))
@@ -226,7 +265,7 @@ def _npy(path: Path, size: int) -> Iterator[Frame]:
     try:
         X = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"{path.name} cannot be read as a NumPy array: {error}") from error
+        raise InputError(f"{path.name} cannot be read as a NumPy array. {_NOT_NUMPY}") from error
     yield from _rows_of(np.asarray(X)[:, None] if X.ndim == 1 else X, None, path, size)
 
 
@@ -235,7 +274,7 @@ def _npz(path: Path, size: int) -> Iterator[Frame]:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:  # zipfile, zlib and NumPy each have their own
-        raise InputError(f"{path.name} cannot be read as a NumPy archive: {error}") from error
+        raise InputError(f"{path.name} cannot be read as a NumPy archive. {_NOT_NUMPY}") from error
     if "X" not in arrays:
         raise InputError(f"{path.name} must hold an array named X (and y, if it has a target); it has {list(arrays)}.")
     yield from _rows_of(arrays["X"], arrays.get("y"), path, size)
@@ -283,7 +322,7 @@ def _text(path: Path, size: int) -> Iterator[Frame]:
                         else Frame(("text",), (texts,))
                     )
         except UnicodeDecodeError as error:
-            raise InputError(f"{path.name} is not UTF-8 text: {error}.") from error
+            raise _not_utf8(path, error) from error
 
 
 _READERS: dict[str, Callable[[Path, int], Iterator[Frame]]] = {

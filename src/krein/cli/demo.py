@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 from tqdm import tqdm
@@ -33,7 +35,8 @@ SHOWN = {"gamma": 0.1, "coef0": -1.0}  # of the sigmoid kernel in the report: wi
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random.")
 @click.option("--quick", is_flag=True, help="Fewer rows: a few seconds.")
-def command(output: Path, seed: int, quick: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
     """Approximate four kernels on two data sets in both couplings, print one table, save two pictures and a report.
 
     Then krein chooses blocks and rank by itself, for a given error. The data are scikit-learn's handwritten digits and
@@ -43,14 +46,15 @@ def command(output: Path, seed: int, quick: bool) -> None:
     Examples:
       krein demo
       krein demo --quick --output /tmp/demo
-      krein demo --seed 7
+      krein demo --seed 7 --json
     """
     begin = time.perf_counter()
     check_matplotlib()  # now, rather than after all the work
     output.mkdir(parents=True, exist_ok=True)
-    click.echo("Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small")
-    click.echo("factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,")
-    click.echo("in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.\n")
+    say = (lambda text: None) if as_json else click.echo
+    say("Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small")
+    say("factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,")
+    say("in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.\n")
     steps = demonstration.STEPS
     with tqdm(total=steps, disable=None, leave=False, unit="step") as bar:  # None: only on a terminal; on stderr
 
@@ -61,17 +65,40 @@ def command(output: Path, seed: int, quick: bool) -> None:
         found = demonstration.run(seed, quick, step)
         step("pictures")
         saved = demonstration.pictures(found, output)
-    click.echo(demonstration.table(found))
-    click.echo(f"\n{demonstration.choice(found)}")
+    say(demonstration.table(found))
+    say(f"\n{demonstration.choice(found)}")
     for note in found.notes:
-        click.echo(f"\nNote: {note}")
-    click.echo("\nPictures:")
+        say(f"\nNote: {note}")
+    say("\nPictures:")
     for path, what in saved.items():
-        click.echo(f"  {path}\n      {what}")
-    click.echo("\nReport, a page to open in a browser:")
+        say(f"  {path}\n      {what}")
+    say("\nReport, a page to open in a browser:")
     page, what = _report(output, seed, quick)
-    click.echo(f"  {page}\n      {what}")
-    click.echo(f"\nDone in {time.perf_counter() - begin:.0f} s, most of it for checking the errors and drawing.")
+    say(f"  {page}\n      {what}")
+    say(f"\nDone in {time.perf_counter() - begin:.0f} s, most of it for checking the errors and drawing.")
+    if as_json:
+        files = {"pictures": [str(path) for path in saved], "report": str(page)}
+        click.echo(
+            json.dumps({"cells": [_facts(c) for c in found.cells], "notes": list(found.notes)} | files, indent=1)
+        )
+
+
+def _facts(cell: demonstration.Cell) -> dict[str, Any]:
+    """A line of the table in plain values."""
+    both = {"pairwise": cell.pairwise, "shared": cell.shared}
+    return {
+        "data": cell.data.name,
+        "rows": cell.n,
+        "kernel": repr(cell.shared.approximation.kernel),
+        "memory_percent": cell.shared.memory_percent,
+        "pairwise_shifted_error": cell.pairwise_shifted.relative,
+    } | {
+        name: {
+            "error": made.error.relative, "interval": [made.error.low, made.error.high], "n_negative": made.n_negative,
+            "evaluated_percent": made.evaluated_percent, "seconds": made.seconds,
+        }
+        for name, made in both.items()
+    }  # fmt: skip
 
 
 def _report(output: Path, seed: int, quick: bool) -> tuple[Path, str]:

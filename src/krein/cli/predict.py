@@ -11,12 +11,12 @@ from typing import Any, TextIO
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-from krein.errors import InputError
+from krein.cli import options
 from krein.model import Model
-from krein.persistence import load
-from krein.reading import FORMATS, chunks, format_of
+from krein.reading import Frame, chunks, count, format_of, is_text, padded
 
 __all__ = ["command"]
 
@@ -27,7 +27,7 @@ ROWS = 10_000  # at a time
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="CSV file; by default the screen.")
-@click.option("--format", "format_", type=click.Choice(FORMATS), help="Of DATA; by default its extension says.")
+@options.FORMAT
 @click.option("--std", is_flag=True, help="Beside each value its standard deviation (Gaussian processes).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line instead of CSV.")
 def command(model: Path, data: Path, output: Path | None, format_: str | None, std: bool, as_json: bool) -> None:
@@ -42,20 +42,24 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
       krein predict houses.krein new.parquet --output predictions.csv
       krein predict houses.krein new.csv --std --json
     """
-    fitted = load(model)
-    if not isinstance(fitted, Model):
-        raise InputError(f"{model} holds a {type(fitted).__name__}, which knows no columns; use krein.load in Python.")
-    tally = _Tally(fitted)
+    options.writable(output, data, model)
+    fitted = options.loaded(model)
+    kind, tally = format_of(data, format_), _Tally(fitted)
     with ExitStack() as stack:
-        out = sys.stdout if output is None else stack.enter_context(output.open("w", encoding="utf-8", newline=""))
-        bar = stack.enter_context(tqdm(unit="row", disable=None, desc="predict"))
-        for number, frame in enumerate(chunks(data, format_of(data, format_), ROWS)):
+        out = sys.stdout if output is None else None
+        said = stack.enter_context(options.warned())
+        total = count(data, kind) if sys.stderr.isatty() else None
+        bar = stack.enter_context(tqdm(total=total, unit=" rows", disable=None, desc="predict", leave=False))
+        for number, stretch in enumerate(chunks(data, kind, ROWS)):
+            frame = padded(stretch, fitted.columns) if kind == "svmlight" else stretch
             columns = fitted.predict_with_std(frame) if std else (fitted.predict(frame),)
-            _write(out, fitted.target, columns, as_json, header=number == 0)
+            if out is None and output is not None:  # not before there is something: a mistake must not empty a file
+                out = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
+            _write(out or sys.stdout, fitted.target, columns, as_json, header=number == 0)
             tally.add(frame, columns[0])
             bar.update(len(frame))
-    if tally.said:
-        click.echo(tally.said, err=True)
+    for line in (*tally.notes, *said, *tally.score):
+        click.echo(line, err=True)
 
 
 def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, header: bool) -> None:
@@ -71,34 +75,48 @@ def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, he
 
 
 class _Tally:
-    """The score of what has been predicted, where the file has the answers."""
+    """What is to be said at the end: values that were not as in the fit, and the score where the file has answers."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.n, self.right = model, 0, 0
-        self.moments = np.zeros(3)  # of y: sum, sum of squares; and the squared errors
+        self.model, self.rows, self.known, self.right = model, 0, 0, 0
+        self.moments = np.zeros(3)  # of y around the training rows' mean: sum, sum of squares; and the squared errors
+        self.odd = dict.fromkeys(model.encoder.columns if model.encoder else (), 0)
 
-    def add(self, frame: Any, predicted: Any) -> None:
+    def add(self, frame: Frame, predicted: Any) -> None:
+        self.rows += len(frame)
+        for column in self.odd:
+            self.odd[column] += column.odd(frame[column.name])
         if self.model.target not in frame.names:
             return
         y = frame[self.model.target]
         if self.model.task == "classification":
-            self.right += int(np.sum(_words(y) == _words(predicted)))
-        elif y.dtype.kind == "f" and np.isfinite(y).all():
-            self.moments += np.sum(y), np.sum(y**2), np.sum((y - predicted) ** 2)
-        else:
+            words = _words(y)
+            known = ~np.isin(words, ("", "nan"))
+            self.right += int(np.sum((words == _words(predicted)) & known))
+        elif is_text(y):
             return
-        self.n += len(y)
+        else:
+            known = np.isfinite(y)
+            around = y[known] - self.model.offset
+            self.moments += np.sum(around), np.sum(around**2), np.sum((y - predicted)[known] ** 2)
+        self.known += int(known.sum())
 
     @property
-    def said(self) -> str:
-        if not self.n:
-            return ""
+    def notes(self) -> list[str]:
+        return [f"{c.name}: {c.remedy.format(odd, self.rows)}" for c, odd in self.odd.items() if odd]
+
+    @property
+    def score(self) -> list[str]:
+        if not self.known:
+            return []
+        rows = f"{self.known} rows" if self.known == self.rows else f"{self.known} of {self.rows} rows have an answer"
         if self.model.task == "classification":
-            return f"{self.n} rows, accuracy {100 * self.right / self.n:.2f} %"
-        spread = self.moments[1] - self.moments[0] ** 2 / self.n
-        return f"{self.n} rows, R² {1.0 - self.moments[2] / spread if spread > 0 else float('nan'):.4f}"
+            return [f"{rows}, accuracy {100 * self.right / self.known:.2f} %"]
+        spread = self.moments[1] - self.moments[0] ** 2 / self.known
+        return [f"{rows}, R² {1.0 - self.moments[2] / spread:.4f}"] if spread > 0 else [f"{rows}, all the same: no R²"]
 
 
-def _words(values: Any) -> Any:
+def _words(values: Any) -> NDArray[Any]:
     """Labels in one spelling: 3.0 in a file is the class 3."""
-    return np.array([f"{v:g}" if isinstance(v, int | float) else str(v) for v in np.asarray(values).tolist()])
+    listed = np.asarray(values).tolist()
+    return np.array([f"{v:.0f}" if isinstance(v, float) and v.is_integer() else str(v) for v in listed])

@@ -1,0 +1,187 @@
+"""What several commands ask for in the same words: options, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from krein.encoding import SCALES
+from krein.errors import InputError, KreinWarning
+from krein.model import KERNELS, TASKS, Model, parameters_of
+from krein.persistence import load
+from krein.reading import FORMATS, Frame, format_of, read
+
+__all__ = [
+    "AS_JSON",
+    "FORMAT",
+    "SEED",
+    "kernel_options",
+    "kernel_parameters",
+    "loaded",
+    "nbytes",
+    "settings",
+    "short",
+    "table",
+    "table_options",
+    "warned",
+    "writable",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+UNITS = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
+
+
+def nbytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
+    """500MB, 2GiB or 1e9, as a number."""
+    if value is None:
+        return None
+    text = value.strip().lower()
+    number = text.rstrip("bgikm ")
+    try:
+        return float(number) * UNITS[text[len(number) :].strip()]
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"{value!r} is not a number of bytes; write 500MB, 2GiB or 1e9.") from None
+
+
+def settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> dict[str, Any]:
+    """name=value, where value is a number, true, false, none or a word."""
+    found = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"{value!r} must be of the form name=value.")
+        found[name] = parsed(None, None, text)
+    return found
+
+
+def parsed(_context: Any, _parameter: Any, value: str | None) -> Any:
+    """A number, true, false, none, or else the word itself."""
+    if value is None:
+        return None
+    word = value.strip().lower()
+    if word in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[word]
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return value.strip()
+
+
+FORMAT = click.option("--format", "format_", type=click.Choice(FORMATS), help="Of DATA; by default its extension says.")
+SEED = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random."
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def table_options(target: str) -> Callable[[F], F]:
+    """Which columns of DATA are used, and how; ``target`` says what its target is for."""
+    usual = "by default 'target', 'label', 'y' or 'class', if there is one."
+    return _all(
+        click.option("--target", metavar="COLUMN", help=f"{target}: its name, or its number from 0 (-1: the last); "
+                     f"{usual}"),
+        click.option("--drop", multiple=True, metavar="COLUMN",
+                     help="Column to leave out; may be given several times, or comma-separated."),
+        FORMAT,
+        click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
+                     help="auto: text and at most 20 different whole numbers are classes."),
+        click.option("--scale", type=click.Choice(SCALES), default="standard", show_default=True,
+                     help="Columns to mean 0 and spread 1, to [0, 1], or as they are."),
+    )  # fmt: skip
+
+
+def kernel_options(gamma: str, *more: str) -> Callable[[F], F]:
+    """What compares the rows; ``gamma`` says what that may be, ``more`` are further names."""
+    names = (*KERNELS, *more)
+    matrix = " precomputed: DATA is a square matrix." if "precomputed" in more else ""
+    return _all(
+        click.option("--kernel", type=click.Choice(names), metavar="NAME",
+                     help=f"One of {', '.join(names)}; by default rbf.{matrix}"),
+        click.option("--gamma", callback=parsed, metavar="VALUE", help=gamma),
+        click.option("--degree", type=float, help="Of a polynomial."),
+        click.option("--coef0", type=float, help="Of a polynomial or the sigmoid: what is added to the product."),
+        click.option("-k", "--kernel-param", callback=settings, multiple=True, metavar="NAME=VALUE",
+                     help="Further parameter of the kernel, as rho=3."),
+    )  # fmt: skip
+
+
+def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def table(data: Path, format: str | None, drop: tuple[str, ...]) -> Frame:
+    """The whole file without the columns of --drop."""
+    return read(data, format_of(data, format)).without([name for some in drop for name in some.split(",") if name])
+
+
+def kernel_parameters(
+    kernel: str, gamma: Any, degree: float | None, coef0: float | None, further: dict[str, Any]
+) -> dict[str, Any]:
+    """What was given of gamma and kernel_params; an option that the kernel does not have is a mistake, not nothing."""
+    options = {"gamma": gamma, "degree": degree, "coef0": coef0}
+    given = {name: value for name, value in options.items() if value is not None}
+    known = () if kernel == "precomputed" else parameters_of(kernel)
+    if wrong := [name for name in (*given, *further) if name not in known]:
+        raise InputError(
+            f"--kernel {kernel} has no {', '.join(wrong)}; it takes {', '.join(known) or 'no parameters'}."
+        )
+    found: dict[str, Any] = {} if gamma is None else {"gamma": gamma}
+    params = {name: value for name, value in given.items() if name != "gamma"} | further
+    return found | ({"kernel_params": params} if params else {})
+
+
+def loaded(path: Path) -> Model:
+    """The model that krein fit wrote to ``path``."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.")
+    found = load(path)
+    if not isinstance(found, Model):
+        raise InputError(f"{path} holds a {type(found).__name__}, which knows no columns; use krein.load in Python.")
+    return found
+
+
+def writable(path: Path | None, *sources: Path, suffix: str = "") -> None:
+    """Raise InputError if the file cannot be written, or is a source: now, rather than after all the work."""
+    if path is None:
+        return
+    if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
+        raise InputError(f"{path} is read, so it cannot be written as well. Give another name.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}. Make it first.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: it is read-only, or its folder is. Give another place.")
+    if not path.name.endswith(suffix):
+        raise InputError(f"A model file's name ends in {suffix}; got {path.name}. Call it {path.name}{suffix}.")
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """Collect what krein warns of; it is there when the block has ended.
+
+    Of sentences that differ in numbers alone, as one per fold, the last: that of the model that is kept.
+    """
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", KreinWarning)
+        yield said
+    told = [str(w.message) for w in caught if issubclass(w.category, KreinWarning)]
+    said += {re.sub(r"'\w*'|[-+\d.e]+", "", text): text for text in told}.values()
+
+
+def short(text: str) -> str:
+    """The text with four digits of its numbers."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
