@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
-    "indefinite", "gp", "machines", "similarity", "files",
+    "indefinite", "gp", "machines", "similarity", "files", "imports",
 )  # fmt: skip
 
 

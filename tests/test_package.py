@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import importlib.util
 import subprocess
@@ -41,6 +42,77 @@ def test_no_public_name_is_missing_from_all():
         if not name.startswith("_") and not isinstance(value, types.ModuleType) and value is not annotations
     }
     assert public - set(krein.__all__) == set()
+
+
+def test_a_name_is_the_same_for_a_type_checker_and_at_run_time():
+    tree = ast.parse(Path(krein.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test).startswith("typing"))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert sorted(seen) == sorted(krein.__all__)
+    for name, room in seen.items():
+        if room == "krein":
+            assert getattr(krein, name) is importlib.import_module(f"krein.{name}")
+        else:
+            assert getattr(krein, name) is getattr(importlib.import_module(room), name)
+
+
+def test_names_not_yet_loaded_are_listed_found_and_starred_without_what_only_some_work_needs():
+    code = """if True:
+        import sys, sklearn.gaussian_process, sklearn.pipeline, sklearn.svm
+        before = set(sys.modules)
+        import krein
+        from inspect import getmembers
+        assert set(krein.__all__) <= set(dir(krein)) and "SVC" not in vars(krein)
+        assert krein.kernels.Kernel and krein.errors.InputError  # any room, as if it had been imported
+        given = {}
+        exec("from krein import *", given)
+        assert set(krein.__all__) <= set(given)
+        assert all(getattr(krein, name) is given[name] for name in krein.__all__)
+        print(*(set(sys.modules) - before))
+        assert {name for name, _ in getmembers(krein)} >= set(krein.__all__)
+    """
+    loaded = run(sys.executable, "-c", code).split()
+    assert {"krein.estimators.svm", "krein.datasets"} <= set(loaded)
+    assert {"matplotlib", "scipy.cluster", "sklearn.cluster", "sklearn.datasets"} & set(loaded) == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import krein; krein.__version__, krein.__all__, krein.KreinError",
+        "from krein.cli import main; main(['--help'], standalone_mode=False)",
+    ],
+)
+def test_a_start_does_not_wait_for_numbers(code):  # seconds depend on the machine; this is what they are made of
+    loaded = run(sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)").splitlines()[-1].split()
+    assert "krein" in loaded
+    assert {"numpy", "scipy", "sklearn", "joblib", "tqdm", "threadpoolctl"} & set(loaded) == set()
+
+
+@pytest.mark.slow
+def test_threads_that_ask_at_once_get_the_same():
+    code = """if True:
+        import krein
+        from concurrent.futures import ThreadPoolExecutor
+        names = ["SVC", "RBF", "load", "inspect", "bounds", "approximate", "datasets", "truncation"] * 4
+        with ThreadPoolExecutor(len(names)) as pool:
+            found = list(pool.map(lambda name: getattr(krein, name), names))
+        assert all(thing is getattr(krein, name) for name, thing in zip(names, found))
+    """
+    run(sys.executable, "-c", code)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error_and_a_missing_package_is_not(monkeypatch):
+    with pytest.raises(AttributeError, match="'krein' has no attribute 'SVM'"):
+        krein.SVM  # noqa: B018
+    with pytest.raises(ImportError, match="SVM"):
+        from krein import SVM  # noqa: F401
+    assert not hasattr(krein, "__main__")  # there is such a module, but it runs the command line
+    monkeypatch.delattr(krein, "datasets", raising=False)
+    monkeypatch.delitem(sys.modules, "krein.datasets", raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ModuleNotFoundError, match="sklearn"):
+        krein.datasets  # noqa: B018
 
 
 def test_the_version_is_that_of_the_metadata():

@@ -1,52 +1,60 @@
-"""krein: learning with any symmetric similarity, psd or indefinite, on data far too large for an n x n matrix."""
+"""krein: learning with any symmetric similarity, psd or indefinite, on data far too large for an n x n matrix.
+
+Importing krein loads none of it: each name comes from its room when it is first asked for, and scikit-learn with it.
+"""
 
 from __future__ import annotations
 
-from krein import bounds, datasets, preprocessing, report, truncation
-from krein.approximation import Approximation, approximate
-from krein.blocksparse import BlockSparse
-from krein.correction import correct, psd_shift
-from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
-from krein.estimators import (
-    MEKA,
-    SVC,
-    SVR,
-    GaussianProcessRegressor,
-    KernelPCA,
-    KernelRidge,
-    KernelRidgeClassifier,
-    OneClassSVM,
-    SpectralClustering,
-    clear_cache,
-)
-from krein.factorization import Factorization
-from krein.inspection import Inspection, inspect
-from krein.kernels import (
-    ELM,
-    NTK,
-    RBF,
-    TL1,
-    Alignment,
-    ArcCosine,
-    Cosine,
-    DoubleCentred,
-    DynamicTimeWarping,
-    EditDistance,
-    EditSimilarity,
-    FromDistances,
-    JaroWinkler,
-    Laplacian,
-    Linear,
-    Normalized,
-    Polynomial,
-    Precomputed,
-    Sigmoid,
-    Spectrum,
-    SpherePolynomial,
-    check_kernel,
-)
-from krein.persistence import load, save
-from krein.spectrum import certify, gershgorin, lanczos
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the same at run time, and a test compares
+    from krein import bounds, datasets, preprocessing, report, truncation
+    from krein.approximation import Approximation, approximate
+    from krein.blocksparse import BlockSparse
+    from krein.correction import correct, psd_shift
+    from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
+    from krein.estimators import (
+        MEKA,
+        SVC,
+        SVR,
+        GaussianProcessRegressor,
+        KernelPCA,
+        KernelRidge,
+        KernelRidgeClassifier,
+        OneClassSVM,
+        SpectralClustering,
+        clear_cache,
+    )
+    from krein.factorization import Factorization
+    from krein.inspection import Inspection, inspect
+    from krein.kernels import (
+        ELM,
+        NTK,
+        RBF,
+        TL1,
+        Alignment,
+        ArcCosine,
+        Cosine,
+        DoubleCentred,
+        DynamicTimeWarping,
+        EditDistance,
+        EditSimilarity,
+        FromDistances,
+        JaroWinkler,
+        Laplacian,
+        Linear,
+        Normalized,
+        Polynomial,
+        Precomputed,
+        Sigmoid,
+        Spectrum,
+        SpherePolynomial,
+        check_kernel,
+        counting,
+    )
+    from krein.persistence import load, save
+    from krein.spectrum import certify, gershgorin, lanczos
 
 __all__ = [
     "ELM",
@@ -95,6 +103,7 @@ __all__ = [
     "check_kernel",
     "clear_cache",
     "correct",
+    "counting",
     "datasets",
     "gershgorin",
     "inspect",
@@ -108,3 +117,40 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_ROOMS = {
+    "approximation": "Approximation approximate",
+    "blocksparse": "BlockSparse",
+    "correction": "correct psd_shift",
+    "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
+    "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier OneClassSVM "
+    "SpectralClustering clear_cache",
+    "factorization": "Factorization",
+    "inspection": "Inspection inspect",
+    "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "
+    "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
+    "SpherePolynomial check_kernel counting",
+    "persistence": "load save",
+    "spectrum": "certify gershgorin lanczos",
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+if not typing.TYPE_CHECKING:  # a checker that saw it would believe in every name
+
+    def __getattr__(name):
+        """Load the room that has the name, or is the name, and keep what was found: asked once for each name."""
+        room = f"krein.{_ROOM_OF.get(name, name)}"
+        unknown = AttributeError(f"module 'krein' has no attribute {name!r}")
+        if name.startswith("_"):  # hasattr(krein, "__wrapped__") and the like; and krein.__main__ would run
+            raise unknown
+        try:
+            found = importlib.import_module(room)
+        except ModuleNotFoundError as error:
+            if error.name != room:  # the room is there, but something it needs is not: say so
+                raise
+            raise unknown from None
+        globals()[name] = getattr(found, name) if name in _ROOM_OF else found
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
-import sklearn.datasets
+import sklearn  # its datasets are loaded when they are first used
 from numpy.typing import DTypeLike, NDArray
 
 from krein.arrays import Array, seed_from, stream

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy  # its cluster is loaded when it is first used: importing krein need not wait for it
 import scipy.linalg
-from scipy.cluster.hierarchy import fcluster, ward
 
 from krein.arrays import Array, Indices, stream
 from krein.kernels import Evaluator, Precomputed, is_vectors, take
@@ -69,7 +69,7 @@ class Curves:
             places = scaled(sample, scale_of(sample))
             places = np.asarray(places.toarray() if is_sparse(places) else places, dtype=np.float64)
         else:  # from the matrix that is already there: no similarity is evaluated twice
-            inner = Evaluator(Precomputed(self.K))
+            inner = Evaluator(Precomputed(self.K), apart=True)
             places = landmark_embedding(np.arange(self.m), PLACED, inner, seed)(inner, np.arange(self.m))
         self.places = places - places.mean(0)  # fewer digits are lost
         self.known: dict[int, Array] = {}  # logarithms of errors, by the number of blocks
@@ -100,12 +100,12 @@ class Curves:
     def _tree(self) -> Array:
         squares = np.einsum("ij,ij->i", self.places, self.places)
         apart = squares[:, None] + squares - 2.0 * self.places @ self.places.T
-        return np.asarray(ward(np.sqrt(np.maximum(apart[np.triu_indices(self.m, 1)], 0.0))))
+        return np.asarray(scipy.cluster.hierarchy.ward(np.sqrt(np.maximum(apart[np.triu_indices(self.m, 1)], 0.0))))
 
     def _labels(self, n_blocks: int) -> Indices:
         if n_blocks == 1 or self.m == 1:
             return np.zeros(self.m, dtype=np.intp)
-        return np.asarray(fcluster(self._tree, n_blocks, "maxclust"), dtype=np.intp)
+        return np.asarray(scipy.cluster.hierarchy.fcluster(self._tree, n_blocks, "maxclust"), dtype=np.intp)
 
     def _measured(self, labels: Indices, ranks: int) -> Array:
         """Squared errors for n rows at rank 1 .. ``ranks``.

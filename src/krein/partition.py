@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
+import sklearn  # its cluster is loaded when it is first used: importing krein need not wait for it
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
@@ -232,9 +232,9 @@ def _squares(places: Any, centre: Array) -> Array:
 def _means(places: Any, start: int | Array, steps: int, seed: int | None = None) -> Array:
     """Distinct centres by k-means, from a number of them (k-means++) or from given ones; some may coincide and go."""
     if isinstance(start, int):
-        means = KMeans(start, init="k-means++", n_init=1, max_iter=steps, random_state=seed)
+        means = sklearn.cluster.KMeans(start, init="k-means++", n_init=1, max_iter=steps, random_state=seed)
     else:
-        means = KMeans(len(start), init=start.astype(places.dtype), n_init=1, max_iter=steps)
+        means = sklearn.cluster.KMeans(len(start), init=start.astype(places.dtype), n_init=1, max_iter=steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres: the caller's to say
         means.fit(places)

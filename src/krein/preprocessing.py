@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import sklearn  # its cluster is loaded when it is first used: importing krein need not wait for it
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -133,7 +133,7 @@ def sphere_overlap(X: Any, n_clusters: int = 8, labels: Any = None, random_state
             raise InputError(f"sphere_overlap needs n_clusters between 2 and the {n} rows; got {n_clusters}.")
         seed = seed_from(random_state)
         some = X if n <= KMEANS_ROWS else X[np.sort(stream(seed).choice(n, KMEANS_ROWS, replace=False))]
-        labels = KMeans(n_clusters, n_init=4, random_state=seed % 2**32).fit(some).predict(X)
+        labels = sklearn.cluster.KMeans(n_clusters, n_init=4, random_state=seed % 2**32).fit(some).predict(X)
     labels = np.asarray(labels)
     if labels.shape != (n,):
         raise InputError(f"sphere_overlap needs one label per row, shape {(n,)}; got shape {labels.shape}.")

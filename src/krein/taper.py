@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
+import scipy  # its cluster is loaded when it is first used: importing krein need not wait for it
 from scipy.spatial.distance import squareform
 
 from krein.arrays import Array, Indices
@@ -120,7 +120,9 @@ def _merge(a: Array, labels: Indices, width: Sequence[int], left: int, most: int
     members = [*count.tolist(), *[0] * (g - 1)]  # 0: no group, or one that has gone into another
     rows = [*np.bincount(labels, weights=width).astype(np.intp).tolist(), *[0] * (g - 1)]
     target = np.arange(2 * g - 1)
-    steps = linkage(squareform(distance, checks=False), "average") if g > 1 else np.empty((0, 4))
+    steps = (
+        scipy.cluster.hierarchy.linkage(squareform(distance, checks=False), "average") if g > 1 else np.empty((0, 4))
+    )
     for new, (i, j, height) in enumerate(zip(*steps[:, :2].T.astype(int).tolist(), steps[:, 2], strict=True), g):
         cost = rows[i] * rows[j]
         fits = members[i] and members[j] and members[i] + members[j] <= most and cost <= left

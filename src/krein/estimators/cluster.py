@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
+import sklearn  # its cluster is loaded when it is first used: importing krein need not wait for it
 from sklearn.base import ClusterMixin
-from sklearn.cluster import k_means
 from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
@@ -231,7 +231,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         if self.assign_labels == "discretize":
             return by_rotation(embedding, stream(seed, 32))
         start = int(stream(seed, 33).integers(2**31 - 1))
-        found: Indices = k_means(
+        found: Indices = sklearn.cluster.k_means(
             embedding, self.n_clusters, random_state=start, n_init=self.n_init, verbose=bool(self.verbose)
         )[1]
         return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from krein.kernels.alignment import Alignment
 from krein.kernels.check import KernelCheck, check_kernel
+from krein.kernels.counting import counting
 from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
@@ -53,6 +54,7 @@ __all__ = [
     "as_kernel",
     "check_kernel",
     "count_objects",
+    "counting",
     "is_vectors",
     "take",
 ]
