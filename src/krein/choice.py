@@ -30,7 +30,7 @@ PATIENCE = 2  # coarse steps without gain before the search turns to the best on
 SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
 GLANCE = 125  # rows looked at first,
 PER_DIRECTION = 6  # and for each direction proposed, but for
-FORECAST, SHARE = 500, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
+FORECAST, SHARE = 300, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
 GROWN = (1.5, 3.0)  # a larger sample is so many times larger, at least and at most
 CLOSER = 3  # numbers of blocks that a larger one is asked for, and their neighbours
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
@@ -103,7 +103,7 @@ def propose(
     With ``max_memory`` alone it is the lowest error in that many bytes; with both, the best in that memory where the
     error cannot be reached in it; with neither, 0.02 within 1 GiB. What is given is kept. Bases are stored in
     ``own_dtype``, X's own, unless ``max_memory`` calls for less. Costs m² similarities and some m³ work: m = 125 rows
-    where few directions are enough, and no more than a share of what building costs beyond 500.
+    where few directions are enough, and no more than a share of what building costs beyond 300.
     """
     n = count_objects(objects)
     if max_error is None and max_memory is None:

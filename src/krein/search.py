@@ -23,14 +23,14 @@ from krein.error_estimate import Entries, ErrorEstimate
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.forecast import LARGEST_CORE
-from krein.kernels import Evaluator
-from krein.partition import partition
+from krein.kernels import Evaluator, is_vectors
+from krein.partition import Partition, partition
 from krein.plan import Plan
-from krein.shared import Draft
+from krein.shared import Draft, Effort
 
 __all__ = ["Search", "search"]
 
-SAMPLES = (2_000, 16_000)  # entries looked at to measure an error, the more where what they leave open costs
+SAMPLES = (2_000, 8_000)  # entries looked at to measure an error, the more where what they leave open costs
 VAGUE = 1.1  # times the bytes, or another build
 DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
 SAFE = 0.95  # of the target: what trimming may use up
@@ -39,6 +39,7 @@ AS_GOOD = 1.01  # times the best error, where the target is out of reach
 GROWTH = (1.2, 2.0)  # how much the rank grows where all directions together miss the target
 ROUNDS = 4  # builds, at most
 TIGHT = 0.5  # of the room: what small types take is known only once they are filled
+DEAR, SHARE, LEAST = 1024, 5, 256  # similarities an object may take where they are all there is: at most, 1 / of n
 UNSEEN = 1e-7  # a forecast below this is zero as far as the forecast can see
 ROUGH = {"float64": 0.0, "float32": 1e-6, "float16": 2e-4, "int8": 4e-3}  # what storage may add, in squares
 
@@ -83,11 +84,14 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     fixed, rank = plan.rank is not None, proposal.rank
     if target is None and not fixed and proposal.error <= UNSEEN:  # the sample sees no error
         rank = max(rank, min(2 * rank, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
+    dear = not fixed and not is_vectors(plan.objects) and plan.kernel.compares != "indices"
     if not fixed:
         rank = min(rank, max(1, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
     drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a whole core
     plan = replace(plan, n_blocks=proposal.n_blocks, rank=rank, dtype=proposal.dtype, drop=drop)
     clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
+    if dear:
+        plan = replace(plan, rank=min(rank, max(1, _payable(plan.n, clusters, evaluator))))
     tried = list(proposal.looks)
     before = math.inf
     rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
@@ -108,6 +112,8 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
             ranks, error = carried.ranks(kept), float(carried.errors(measured.relative)[kept])
         tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, int(carried.nbytes[kept]), error, "built"))
         larger = _grown(plan, carried, measured, target, room)
+        if dear and larger is not None and larger > _payable(plan.n, clusters, evaluator):
+            larger = None
         stuck = measured.relative > GAIN * before
         if fixed or larger is None or stuck or turn == ROUNDS - 1:
             break
@@ -123,12 +129,19 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     reason = "target met"
     if target is None:
         reason = "memory budget" if f.nbytes > 0.8 * room else "no gain from more memory"
+        if dear and plan.rank is not None and plan.rank < rank:
+            reason = f"similarities kept to {_allowed(plan.n) // plan.n} an object"
     if target is not None and final.relative > target:
         reason = "target missed"
         advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
         if budget is None and not fixed:
             advice = "Allow a larger error, another number of blocks, or less drop."
-        if not fixed and room == matrix:
+        if dear:
+            advice += (
+                f" Similarities are kept to {_allowed(plan.n) // plan.n} an object where nothing else is known of it: "
+                "give n_blocks and rank for more."
+            )
+        elif not fixed and room == matrix:
             advice += f" No more than the {matrix:.3g} bytes of the matrix itself are used."
         warn(
             f"max_error={target:.3g} was not reached: the best found has a relative error of {final} in {f.nbytes} "
@@ -170,6 +183,25 @@ def _grown(plan: Plan, carried: _Carried, measured: ErrorEstimate, target: float
     factor = min(max(1.05 * (error / (SAFE * target)) ** (1.0 / slope), GROWTH[0]), GROWTH[1])
     larger = min(math.ceil(plan.rank * factor), _most(plan.n, plan.n_blocks, carried.dtype, room))
     return larger if larger > plan.rank else None
+
+
+def _allowed(n: int) -> int:
+    return n * min(DEAR, max(n // SHARE, LEAST))
+
+
+def _payable(n: int, clusters: Partition, evaluator: Evaluator) -> int:
+    """The highest rank that bases and core can have with the similarities that are left; 0 if there is none."""
+    c, highest = clusters.n_blocks, 0
+    places = clusters.embedding
+    left = _allowed(n) - evaluator.n_evaluations
+    left -= 0 if places is None else n * len(places.transform)  # landmarks are chosen among placed objects
+    for rank in range(1, max(1, n // c) + 1):
+        if 2 * rank * n > left:  # an object meets so many landmarks at least
+            break
+        effort = Effort.of(rank, n // c, c, n)
+        coupled = (c * math.ceil(effort.sampled * effort.columns)) ** 2 * (1.0 + 1.0 / c) / 2.0  # i <= j
+        highest = rank if n * (effort.own + effort.outside) + coupled <= left else highest
+    return highest
 
 
 def _most(n: int, n_blocks: int, dtype: str, room: float) -> int:
