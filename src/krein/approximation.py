@@ -22,7 +22,7 @@ from krein.correction import correct
 from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, take
+from krein.kernels import Evaluator, Kernel, counting, take
 from krein.landmarked import usual
 from krein.objects import check_new_objects, takes_vectors
 from krein.partition import Partition
@@ -45,7 +45,7 @@ class Approximation:
     partition: Partition
     maps: tuple[LandmarkMap, ...]  # u(x) = k(x, Z_i) T_i for x in cluster i
     factorization: Factorization
-    n_evaluations: int  # kernel entries evaluated to build it
+    n_evaluations: int  # kernel entries evaluated to build it, to bind the kernel included
     seed: int
     search_: Search | None = None  # what was tried, where blocks, rank or type were left open
 
@@ -203,24 +203,25 @@ def approximate(
     -------
     Approximation
     """
-    plan = Plan.check(
-        X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, landmarks=landmarks,
-        allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory, dtype=dtype, n_jobs=n_jobs,
-        random_state=random_state, verbose=verbose,
-    )  # fmt: skip
-    evaluator = Evaluator(plan.kernel)
-    if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
-        n = plan.n
-        some = stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
-        evaluator.consistent(take(plan.objects, some))
-    parts, found = _parts(plan, evaluator)
+    with counting() as spent:  # binding the kernel to X takes similarities too
+        plan = Plan.check(
+            X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, landmarks=landmarks,
+            allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory, dtype=dtype, n_jobs=n_jobs,
+            random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+        evaluator = Evaluator(plan.kernel)
+        if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
+            n = plan.n
+            some = stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
+            evaluator.consistent(take(plan.objects, some))
+        parts, found = _parts(plan, evaluator)
     return Approximation(
         plan.kernel,
         plan.objects,
         parts.clusters,
         parts.maps,
         parts.factorization,
-        evaluator.n_evaluations,
+        spent.n_evaluations,
         plan.seed,
         found,
     )

@@ -20,7 +20,7 @@ from sklearn.utils.extmath import row_norms
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, warn
-from krein.kernels import Anchored, Evaluator, Kernel, count_objects, take
+from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.objects import is_sparse
 from krein.partition import scale_of, scaled
 from krein.storage import gram, tiles
@@ -153,7 +153,7 @@ def sketch(
     harmless = len(rows) == len(members) and evaluator.kernel.traits.psd is True
     share = rounding if harmless else max(rounding, CUTOFF[W.dtype])
     order = order[np.abs(values[order]) > share * float(np.abs(values).max(initial=0.0))]
-    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
+    own = evaluator.own(landmarks)
     return Sketch(rows, landmarks, values[order], vectors[:, order], W, own, rule == "uniform")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.bases import LandmarkMap
 from krein.blocksparse import EPS, BlockSparse
-from krein.kernels import Anchored, Evaluator, take
+from krein.kernels import Evaluator, take
 from krein.plan import Plan
 
 __all__ = ["whole_matrix"]
@@ -19,14 +19,13 @@ __all__ = ["whole_matrix"]
 
 def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, BlockSparse]:
     """Return the basis, its extension and the core of k(objects, objects)."""
-    kernel = plan.kernel
     K = evaluator.symmetric(plan.objects).astype(np.float64)
     peak = float(np.abs(K).max()) or 1.0
     values, vectors = np.linalg.eigh(K / peak)  # no scale over- or underflows
     kept = np.flatnonzero(np.abs(values) > len(K) * EPS * np.abs(values).max())
     kept = kept[np.argsort(-np.abs(values[kept]), kind="stable")]
     U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
-    own = kernel.own(plan.objects) if isinstance(kernel, Anchored) else None
+    own = evaluator.own(plan.objects)
     usual = float(peak * np.linalg.norm(K / peak, axis=1).max())
     every = np.arange(len(K))
     extension = LandmarkMap(take(plan.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are

@@ -17,14 +17,14 @@ from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, allocate, nystrom, sketch
 from krein.blocksparse import BlockSparse
 from krein.errors import InputError
-from krein.kernels import Anchored, Evaluator, is_vectors, take
+from krein.kernels import Evaluator, is_vectors, take
 from krein.partition import Embedding, Partition, partition
 from krein.plan import Plan
 
 __all__ = ["couple_by_landmarks", "usual"]
 
-SHARE, LANDMARKS = 20, (128, 256)  # one of so many objects is a landmark, but no fewer and no more than these
-OWN, PER_RANK = 96, 3  # similarities of an object within its block: so many, or so many per direction
+SHARE, LANDMARKS = 16, (128, 288)  # one of so many objects is a landmark, but no fewer and no more than these
+OWN_SHARE, OWN, PER_RANK = 32, (96, 128), 3  # similarities of an object within its block: alike, or per direction
 STEADY = 0.05  # of the largest singular value: directions that the sampled rows meet less are not fitted
 SMOOTH = 1e-3  # the same for new objects
 PER_BLOCK, BLOCKS = 64, 128  # rows per block, and blocks at most
@@ -65,7 +65,7 @@ def couple_by_landmarks(
     places = None if is_vectors(plan.objects) else (Embedding(far.landmarks, far.transform), Q)
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed, places)
     seen = Q.T @ Q
-    width = max(OWN, PER_RANK * -(-total // clusters.n_blocks))
+    width = max(int(np.clip(plan.n // OWN_SHARE, *OWN)), PER_RANK * -(-total // clusters.n_blocks))
 
     def near(i: int) -> _Near:
         return _near(plan, clusters.members(i), i, width, (Q, signs, seen, peak), evaluator)
@@ -118,5 +118,5 @@ def _extension(plan: Plan, block: _Near, U: Array, q: Array, far: LandmarkMap, e
     transform = np.vstack([far.transform @ weights[: q.shape[1]], weights[q.shape[1] :]])
     rows = np.concatenate([far.rows, block.members[block.own]])
     landmarks: Any = take(plan.objects, rows)
-    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
+    own = evaluator.own(landmarks)
     return LandmarkMap(landmarks, rows, transform, own)

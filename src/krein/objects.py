@@ -23,6 +23,7 @@ from krein.kernels import (
     count_objects,
     is_vectors,
 )
+from krein.kernels.counting import note
 from krein.kernels.objects import is_sparse
 
 __all__ = ["check_new_objects", "check_objects", "takes_vectors"]
@@ -50,6 +51,7 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
         raise InputError(
             f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}. Add rows."
         )
+    note(kernel.bind_entries(n))
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
         _warn_off_sphere(objects, bound)
@@ -127,11 +129,19 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
 
 
 def _strings(X: Any) -> list[str]:
+    if hasattr(X, "columns"):  # a list of a data frame is that of its column names
+        X = np.asarray(X)
     found = X.tolist() if isinstance(X, np.ndarray) else list(X)
     for i, item in enumerate(found):
         if not isinstance(item, str):
-            seen = f"shape {np.shape(X)}" if isinstance(item, list) else f"{item!r:.60} ({type(item).__name__})"
-            raise InputError(f"X must hold strings, one per object; item {i} is {seen}. Drop or convert it first.")
+            seen = (
+                f"a row of shape {np.shape(item)}"
+                if isinstance(item, list)
+                else f"{item!r:.60} ({type(item).__name__})"
+            )
+            raise InputError(
+                f"X must hold strings, one per object; item {i} is {seen}. Drop or convert it, or pass one column."
+            )
     return found
 
 

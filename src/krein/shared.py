@@ -21,7 +21,7 @@ from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, choose_landmarks, right_divide
 from krein.blocksparse import BlockSparse
 from krein.cores import congruent, row_grams
-from krein.kernels import Anchored, Evaluator, take
+from krein.kernels import Evaluator, take
 from krein.kernels.objects import is_sparse
 from krein.partition import Partition
 from krein.plan import Plan
@@ -201,7 +201,7 @@ def _outlook(
     """U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
     objects, n = plan.objects, len(members)
     landmarks = take(objects, rows)
-    own = evaluator.kernel.own(landmarks) if isinstance(evaluator.kernel, Anchored) else None
+    own = evaluator.own(landmarks)
     n_tried = ROWS_TRIED * len(rows)
     tried = np.sort(rng.choice(n, n_tried, replace=False)) if n_tried < n else np.arange(n)
     first = evaluator.cross(take(objects, members[tried]), landmarks, own)

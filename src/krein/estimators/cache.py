@@ -17,7 +17,7 @@ import numpy as np
 
 from krein.approximation import Approximation
 from krein.bases import object_bytes
-from krein.kernels import Kernel, Precomputed, count_objects, take
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.objects import is_sparse
 from krein.objects import takes_vectors
 
@@ -86,7 +86,7 @@ def _glimpse(objects: Any, kernel: Kernel) -> Any:
     if takes_vectors(kernel):
         return None
     few = take(objects, np.linspace(0, count_objects(objects) - 1, min(GLIMPSE, count_objects(objects))).astype(int))
-    return kernel(few, few)
+    return Evaluator(kernel).block(few, few)
 
 
 def forget(a: Approximation) -> None:

@@ -27,7 +27,7 @@ from krein.estimators.expansion import is_exact
 from krein.estimators.given import check_square
 from krein.estimators.naming import kernel_for
 from krein.estimators.selection import Choice, Chooser
-from krein.kernels import Kernel, Precomputed, count_objects, is_vectors
+from krein.kernels import Kernel, Precomputed, count_objects, counting, is_vectors
 from krein.kernels.kernel import is_number
 from krein.objects import takes_vectors
 from krein.spectrum import certify
@@ -138,10 +138,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
-        kernel = kernel_for(
-            self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
-            weights=weights,
-        )  # fmt: skip
+        with counting() as spent:
+            kernel = kernel_for(
+                self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
+                weights=weights,
+            )  # fmt: skip
+        self._binding = spent.n_evaluations
         return X, y, kernel
 
     def _new(self, X: Any) -> Any:
@@ -158,11 +160,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return checked
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        if isinstance(X, str | bytes | dict) or X is None or np.isscalar(X):
+        if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
             raise InputError(f"X must be a sequence of objects, a list for instance; got {type(X).__name__}.")
         if not isinstance(y, str):
             check_consistent_length(X, y)
-        found = X if isinstance(X, np.ndarray) else list(X)
+        found = np.asarray(X) if isinstance(X, np.ndarray) or hasattr(X, "columns") else list(X)  # not its columns
         if len(found) == 0:
             raise InputError("X must hold at least 1 object; got none.")
         return found, y
@@ -216,29 +218,40 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = self._request(n, scored=chooser is not None, bare=bare)
         if chooser is not None and not chooser.has_work(n, **asked):
             chooser = None
-        key: Hashable | None = None
-        if self.random_state is None or isinstance(self.random_state, int | np.integer):
-            known = content(objects, kernel)
-            scored = () if chooser is None else chooser.key
-            key = None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
+        before = int(self.__dict__.pop("_binding", 0))
+        with counting() as spent:
+            key = self._key(objects, kernel, chooser, asked)
 
-        def build() -> Built:
-            options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
-            if chooser is None:
-                return Built(approximate(objects, kernel, **asked, **options))
-            choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
-            own = {} if self.drop == "auto" else {"drop": self.drop}
-            while True:
-                a = approximate(objects, choice.kernel, **asked | choice.parameters | own, **options)
-                held, room = a.factorization.nbytes, self.max_memory or math.inf
-                if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
-                    return Built(a, choice)
-                # the rows it was tried on took less: what was asked for holds
-                choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
+            def build() -> Built:
+                found = self._built(objects, kernel, chooser, asked)
+                count = before + spent.n_evaluations  # to bind, to recognise and to choose included
+                return replace(found, approximation=replace(found.approximation, n_evaluations=count))
 
-        built = remembered(key, objects, kernel, build)
+            built = remembered(key, objects, kernel, build)
         self.selection_ = built.choice
         return built.approximation
+
+    def _key(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Hashable | None:
+        """What a fit that would build the same has in common with this one; None if there is no telling."""
+        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
+            return None
+        known = content(objects, kernel)
+        scored = () if chooser is None else chooser.key
+        return None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
+
+    def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
+        options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        if chooser is None:
+            return Built(approximate(objects, kernel, **asked, **options))
+        choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
+        own = {} if self.drop == "auto" else {"drop": self.drop}
+        while True:
+            a = approximate(objects, choice.kernel, **asked | choice.parameters | own, **options)
+            held, room = a.factorization.nbytes, self.max_memory or math.inf
+            if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
+                return Built(a, choice)
+            # the rows it was tried on took less: what was asked for holds
+            choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
 
     @property
     def _unsaid(self) -> bool:

@@ -18,6 +18,7 @@ from krein import kernels
 from krein.arrays import Array
 from krein.errors import InputError
 from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
+from krein.kernels.counting import note
 from krein.kernels.geometry import scale_gamma
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse, rows
@@ -69,7 +70,9 @@ def kernel_for(
             raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
         return kind(**given).bind(X)
     if isinstance(kernel, Kernel):
-        return _filled(kernel, gamma, X, weights).bind(X)
+        filled = _filled(kernel, gamma, X, weights)
+        note(filled.bind_entries(count_objects(X)))
+        return filled.bind(X)
     if callable(kernel) and not isinstance(kernel, type):
         function = partial(kernel, **params) if params else kernel
         return FromCallable(pair_function(function) if _takes_pairs(function, X) else function)
@@ -128,11 +131,13 @@ def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
         return False
     A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
     try:
+        note(6)
         if np.shape(function(A, B)) == (2, 3):
             return False
     except Exception:  # whatever it raises, it does not take collections; if it takes no pairs either, that is said
         pass
     try:
+        note(1)
         return bool(np.ndim(function(A[0], B[0])) == 0)
     except Exception:
         return False

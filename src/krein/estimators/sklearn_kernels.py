@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.gaussian_process import kernels as sk
 
 from krein.arrays import Array
-from krein.kernels import RBF, FromCallable, Kernel, Product, Scaled, Sum, Traits, is_vectors
+from krein.kernels import RBF, Evaluator, FromCallable, Kernel, Product, Scaled, Sum, Traits, is_vectors
 from krein.kernels.objects import rows
 from krein.objects import takes_vectors
 
@@ -77,17 +77,18 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
         return np.log(np.array(found)) if found else np.empty((0, 2))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        K = np.asarray(self.kernel(X, X if Y is None else Y), dtype=np.float64)
+        K = np.asarray(Evaluator(self.kernel).block(X, X if Y is None else Y), dtype=np.float64)
         if not eval_gradient:
             return K
         slopes = np.empty((*K.shape, len(self._free())))
         for i, (path, value) in enumerate(self._free()):
-            up, down = (_with(self.kernel, path, value * float(np.exp(h)))(X, X) for h in (STEP, -STEP))
+            moved = (_with(self.kernel, path, value * float(np.exp(h))) for h in (STEP, -STEP))
+            up, down = (Evaluator(kernel).block(X, X) for kernel in moved)
             slopes[..., i] = (np.asarray(up, dtype=np.float64) - down) / (2.0 * STEP)
         return K, slopes
 
     def diag(self, X: Any) -> Array:
-        return np.asarray(self.kernel.diag(X), dtype=np.float64)
+        return np.asarray(Evaluator(self.kernel).diag(X), dtype=np.float64)
 
     def is_stationary(self) -> bool:
         return bool(self.kernel.traits.stationary)

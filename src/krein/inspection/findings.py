@@ -151,16 +151,17 @@ class Inspection:
         """(heading, [(name, what was found)]): what is printed, in whatever form."""
         whole = self.n_sampled == self.n_objects
         seen = f"all {self.n_objects:,}" if whole else f"{self.n_sampled:,} of {self.n_objects:,}, drawn at random"
-        looked = f"{self.n_evaluations:,} evaluated, {self.n_evaluations / self.n_objects**2:.2%} of n²"
+        looked = f"{self.n_evaluations:,} evaluated, {100 * self.n_evaluations / self.n_objects**2:.3g} % of n²"
         positive, zero, negative = self.inertia
-        constant = f"{self.diagonal[0]:.4g} for every object" if self.constant_diagonal else None
+        low, high = (f"{value:.4g}" for value in self.diagonal)
+        constant = f"{'' if self.constant_diagonal else 'about '}{low} for every object" if low == high else None
         parts = [
             ("", [("similarity", self.kernel), ("objects", seen), ("similarities", f"{looked}, {self.seconds:.1f} s")]),
             (
                 "values",
                 [
                     ("range", f"{self.low:.4g} to {self.high:.4g}"),
-                    ("with themselves", constant or f"{self.diagonal[0]:.4g} to {self.diagonal[1]:.4g}"),
+                    ("with themselves", constant or f"{low} to {high}"),
                     ("negative", f"{self.negative_entries.percent} of pairs"),
                     ("asymmetry", "none" if self.asymmetry == 0.0 else f"{self.asymmetry:.2g} of the largest value"),
                 ],

@@ -19,7 +19,7 @@ from krein.estimators.naming import kernel_for
 from krein.inspection import measures
 from krein.inspection.findings import CorrectionScore, Inspection
 from krein.inspection.sampling import Look
-from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects
+from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
 from krein.kernels.kernel import is_number
 from krein.objects import check_objects
 
@@ -78,10 +78,11 @@ def inspect(
     one_of("learner", learner, ("svm", "ridge"))
     if not (is_number(strength) and strength > 0):
         raise InputError(f"strength must be a number above 0, C of the SVM or alpha of ridge; got {strength!r}.")
-    objects, bound = _checked(X, kernel)
+    with counting() as spent:
+        objects, bound = _checked(X, kernel)
     n, seed = count_objects(objects), seed_from(random_state)
     targets, task = _targets(y, n, task)
-    look = Look(objects, bound, max_evaluations, seed, verbose)
+    look = Look(objects, bound, max_evaluations, seed, verbose, spent.n_evaluations)
     K, precision = look.matrix, look.precision
     m, rng = len(K), stream(seed, 52)
     subsets = measures.Subsets(m, n, stream(seed, 51))
@@ -114,7 +115,8 @@ def inspect(
     own = np.diagonal(K)
     spread = float(own.max() - own.min())
     found = Inspection(
-        kernel=repr(bound), n_objects=n, n_sampled=m, rows=look.rows, n_evaluations=look.evaluator.n_evaluations,
+        kernel=repr(bound), n_objects=n, n_sampled=m, rows=look.rows,
+        n_evaluations=spent.n_evaluations + look.evaluator.n_evaluations,
         seconds=time.perf_counter() - start, eigenvalues=spectrum.values, inertia=spectrum.inertia,
         negative_share=spectrum.negative_share, trend=spectrum.trend, negative_share_of_all=spectrum.of_all,
         low=look.low, high=look.high, negative_entries=negative_entries,

@@ -7,7 +7,6 @@ it is asked for again is an InputError that names the objects.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,14 @@ from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, whole_number
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.matrices import ASYMMETRY
-from krein.kernels.similarities import Anchored
 
 __all__ = ["Look"]
 
 SAMPLED = 1000  # objects, where no budget says less
 SEEN_WITH = 4  # objects of the sample that all others are compared with
 AGAIN = 16  # objects of the sample whose similarities are asked for a second time
+ASKED = (4, 64)  # and so many of them against so many others, in both orders
+LARGEST = 1e150  # squares of similarities have to be numbers
 LEAST = 10  # objects in a sample, if there are so many
 STEP = 2**16  # similarities between two moves of the progress bar
 
@@ -31,9 +31,12 @@ STEP = 2**16  # similarities between two moves of the progress bar
 class Look:
     """The sample, its matrix, and the extremes of all that was seen on the way."""
 
-    def __init__(self, objects: Any, kernel: Kernel, budget: int | None, seed: int, verbose: int = 0) -> None:
+    def __init__(
+        self, objects: Any, kernel: Kernel, budget: int | None, seed: int, verbose: int = 0, spent: int = 0
+    ) -> None:
+        """``spent`` of the budget went to bind the kernel."""
         n = count_objects(objects)
-        m = _size(kernel, n, budget)
+        m = _size(kernel, n, budget, spent)
         self.evaluator = Evaluator(kernel, chunk_entries=STEP)
         rng = stream(seed, 50)
         self.rows: Indices = np.sort(rng.choice(n, m, replace=False))
@@ -73,6 +76,11 @@ class Look:
         names = self.rows[some]
         again = self._block(names, names)
         self._compare(again, K[np.ix_(some, some)], names, names, "k(x, y) depends on what else is compared")
+        few, wide = some[: min(ASKED[0], len(K) // 2)], np.arange(min(ASKED[1], len(K)))
+        for one, other in ((few, wide), (wide, few)):  # not square: what goes by the lengths of A and B shows
+            found = self._block(self.rows[one], self.rows[other])
+            what = "k(x, y) depends on what else is compared"
+            self._compare(found, K[np.ix_(one, other)], self.rows[one], self.rows[other], what)
         own = np.asarray(self.evaluator.diag(take(self.objects, names)))
         self._compare(
             own[:, None], again.diagonal()[:, None], names, names, "diag(A) and k(A, A) differ", diagonal=True
@@ -90,7 +98,13 @@ class Look:
                 before = self.evaluator.n_evaluations
         except KernelError as error:
             raise _placed(error, self.evaluator.kernel, A, B, rows, columns) from None
-        self.low, self.high = min(self.low, float(out.min())), max(self.high, float(out.max()))
+        if out.size:
+            self.low, self.high = min(self.low, float(out.min())), max(self.high, float(out.max()))
+        if self.largest > LARGEST and out.size:
+            raise InputError(
+                f"{self.evaluator.kernel!r} gives similarities as large as {self.largest:.3g}, whose squares are no "
+                "numbers any more. Divide it by its largest value."
+            )
         return out
 
     def _compare(self, one: Array, other: Array, rows: Any, columns: Any, what: str, diagonal: bool = False) -> None:
@@ -107,7 +121,7 @@ class Look:
         self.asymmetry = max(self.asymmetry, float(gaps[i, j]) / size)
 
 
-def _size(kernel: Kernel, n: int, budget: int | None) -> int:
+def _size(kernel: Kernel, n: int, budget: int | None, spent: int) -> int:
     """How many objects can be compared with each other within the budget."""
     most = min(n, SAMPLED)
     if budget is None:
@@ -117,26 +131,30 @@ def _size(kernel: Kernel, n: int, budget: int | None) -> int:
     low, high = 0, most
     while low < high:  # the cost grows with m
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _cost(kernel, n, middle) <= budget else (low, middle - 1)
+        low, high = (middle, high) if spent + _cost(kernel, n, middle) <= budget else (low, middle - 1)
     if low < least:
         raise InputError(
-            f"max_evaluations must be at least {_cost(kernel, n, least):,} for {n:,} objects, so that {least} can be "
-            f"compared with each other and every other one seen; got {budget:,}. Allow more, or pass fewer objects."
+            f"max_evaluations must be at least {spent + _cost(kernel, n, least):,} for {n:,} objects, so that {least} "
+            f"can be compared with each other and every other one seen; got {budget:,}. Allow more, or pass "
+            "fewer objects."
         )
     return low
 
 
 def _cost(kernel: Kernel, n: int, m: int) -> int:
     """Similarities that a sample of m takes, at most."""
-    each = kernel.own_entries(8) / 8 if isinstance(kernel, Anchored) else 0.0  # to know an object's own numbers
 
-    def block(a: int, b: int) -> float:
-        return a * b + each * (a + b)
+    def block(a: int, b: int) -> int:
+        calls = -(-a // max(1, STEP // max(1, b)))  # a kernel may look at B's objects anew in each
+        return kernel.block_entries(a, b) + max(0, calls - 1) * kernel.block_entries(0, b)
 
     few, again, rest = min(SEEN_WITH, m), min(AGAIN, m), n - m
-    calls = -(-rest // max(1, STEP // max(1, few)))
-    seen = 2 * (block(rest, few) + each * few * calls) if rest else 0.0
-    return math.ceil(block(m, m) + block(again, again) + kernel.diag_entries(again) + seen)
+    step = max(1, STEP // max(1, few))
+    parts = [step] * (rest // step) + [rest % step] * (rest % step > 0)
+    seen = sum(block(part, few) + block(few, part) for part in parts)
+    tall, wide = min(ASKED[0], m // 2), min(ASKED[1], m)
+    again_too = block(again, again) + block(tall, wide) + block(wide, tall)
+    return block(m, m) + again_too + kernel.diag_entries(again) + seen
 
 
 def _placed(error: KernelError, kernel: Kernel, A: Any, B: Any, rows: Indices, columns: Indices) -> InputError:

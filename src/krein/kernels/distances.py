@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array, stream
+from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, one_of
 from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
 from krein.kernels.objects import count_objects, take
@@ -80,15 +80,22 @@ class FromDistances(Kernel):
         bound(self, "scale", self.scale)
         return np.ones(count_objects(A))
 
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return int(self.distance.block_entries(n, m, same))
+
     def diag_entries(self, n_objects: int) -> int:
         return 0
+
+    def bind_entries(self, n_objects: int) -> int:
+        own = 0 if self.scale is not None else len(_spots(n_objects)) ** 2
+        return int(self.distance.bind_entries(n_objects)) + own
 
     def bind(self, X: Any) -> Kernel:
         inner = self.distance.bind(X)
         made = self if inner is self.distance else replace(self, distance=inner)
         if self.scale is not None:
             return made
-        d = _sampled(made, X, SEEN)
+        d = _sampled(made, X)
         return replace(made, scale=TRANSFORMATIONS[self.transform].typical(d[np.triu_indices(len(d), 1)]))
 
 
@@ -121,7 +128,10 @@ class DoubleCentred(Anchored):
         return np.asarray((_distances(self, A, self.references) ** 2).mean(1))
 
     def own_entries(self, n_objects: int) -> int:
-        return n_objects * self.n_references
+        return int(self.distance.block_entries(n_objects, self.n_references))
+
+    def cross_entries(self, n: int, m: int, same: bool = False) -> int:
+        return int(self.distance.block_entries(n, m, same)) + (0 if same else self.own_entries(n))
 
     def cross(self, A: Any, B: Any, own_B: Any) -> Array:
         own_B = np.asarray(own_B)
@@ -135,11 +145,17 @@ class DoubleCentred(Anchored):
     def diag_entries(self, n_objects: int) -> int:
         return self.own_entries(n_objects)
 
+    def bind_entries(self, n_objects: int) -> int:
+        if self.references is not None:
+            return 0
+        own = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
+        return int(self.distance.bind_entries(n_objects)) + own
+
     def bind(self, X: Any) -> Kernel:
         if self.references is not None:
             return self
         made, n = replace(self, distance=self.distance.bind(X)), count_objects(X)
-        _sampled(made, X, SEEN)  # are they distances?
+        _sampled(made, X)  # are they distances?
         count = min(n, self.n_references)
         chosen = take(X, np.sort(stream(0).choice(n, count, replace=False)))
         level = float((_distances(made, chosen, chosen) ** 2).mean())
@@ -177,9 +193,13 @@ def _distances(asker: Any, A: Any, B: Any) -> Array:
     return d
 
 
-def _sampled(asker: Any, X: Any, count: int) -> Array:
+def _spots(n: int) -> Indices:
+    return np.unique(np.linspace(0, n - 1, SEEN).astype(np.intp))
+
+
+def _sampled(asker: Any, X: Any) -> Array:
     """Distances among evenly spaced objects; refused unless they are 0 between equal ones and symmetric."""
-    spots = np.unique(np.linspace(0, count_objects(X) - 1, count).astype(np.intp))
+    spots = _spots(count_objects(X))
     some = take(X, spots)
     d = _distances(asker, some, some).astype(np.float64)
     largest = float(d.max(initial=0.0))

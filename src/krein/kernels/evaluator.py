@@ -6,7 +6,6 @@ the one door through which the rest of krein asks a kernel for numbers, so it is
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, KernelError
+from krein.kernels.counting import Tally, tallies
 from krein.kernels.kernel import Kernel
 from krein.kernels.matrices import ASYMMETRY, largest_asymmetry
 from krein.kernels.objects import count_objects, rows
@@ -26,21 +26,22 @@ class Evaluator:
     """Evaluates one kernel and counts the entries it asked for; several threads may share it.
 
     A chunk holds at most ``chunk_entries`` numbers (and at least one row). Errors a kernel raises itself pass
-    untouched.
+    untouched. What it evaluates counts in every `counting` that it is made in, unless it is ``apart``: then it reads
+    numbers that were evaluated before.
     """
 
-    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18) -> None:
+    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18, apart: bool = False) -> None:
         if chunk_entries < 1:
             raise InputError(f"chunk_entries must be 1 or more; got {chunk_entries}.")
         self.kernel = as_kernel(kernel)
         self.chunk_entries = int(chunk_entries)
-        self._count = 0
-        self._lock = threading.Lock()
+        self._own = Tally()
+        self._tallies: tuple[Tally, ...] = (self._own,) if apart else (self._own, *tallies())
 
     @property
     def n_evaluations(self) -> int:
         """How many kernel entries were evaluated so far, self-similarities included."""
-        return self._count
+        return self._own.n_evaluations
 
     def block(self, A: Any, B: Any) -> Array:
         """Return k(A, B), shape (len(A), len(B)), checked."""
@@ -77,17 +78,21 @@ class Evaluator:
 
     def consistent(self, A: Any) -> None:
         """Raise KernelError unless k(A, A) is symmetric and k(x, y) is the same whatever else is in the call."""
+        before = A.copy() if isinstance(A, np.ndarray) else list(A) if isinstance(A, list) else None
         values, n = self.symmetric(A), count_objects(A)
-        few = slice(0, n // 8)  # a kernel that goes by len(A), or by what it saw last, gives itself away here
-        apart = self.block(rows(A, few), rows(A, slice(few.stop, n)))
-        gaps = np.abs(apart - values[few, few.stop :])
-        if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * float(np.abs(values).max(initial=0.0)):
-            i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
-            raise KernelError(
-                f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
-                f"{values[i, few.stop + j]:.6g} in one call and {apart[i, j]:.6g} in another. Let it depend on the two "
-                "objects alone: statistics of A and B do not belong in it."
-            )
+        if before is not None and not _unchanged(before, A):
+            raise KernelError(f"{self.kernel!r} changes the collections it is given. Let it work on copies of them.")
+        few, rest = slice(0, n // 8), slice(n // 8, n)  # a kernel that goes by len(A), or by what it saw last,
+        for one, other in ((few, rest), (rest, few)):  # gives itself away here
+            apart = self.block(rows(A, one), rows(A, other))
+            gaps = np.abs(apart - values[one, other])
+            if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * float(np.abs(values).max(initial=0.0)):
+                i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
+                raise KernelError(
+                    f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
+                    f"{values[one, other][i, j]:.6g} in one call and {apart[i, j]:.6g} in another. Let it depend on "
+                    "the two objects alone: statistics of A and B do not belong in it."
+                )
 
     def diag(self, A: Any) -> Array:
         """Return k(x, x) for every x in A, shape (len(A),), checked."""
@@ -98,6 +103,14 @@ class Evaluator:
         self._add(self.kernel.diag_entries(n))
         return self._checked(values, (n,), "diag(A)", 0)
 
+    def own(self, A: Any) -> Array | None:
+        """Return the number of each object that an Anchored kernel needs beside what it compares; else None."""
+        if not isinstance(self.kernel, Anchored):
+            return None
+        values = self.kernel.own(A)
+        self._add(self.kernel.own_entries(count_objects(A)))
+        return values
+
     def chunks(self, A: Any, B: Any, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
         """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time; ``diag_B`` as in `cross`."""
         yield from self._stream(A, B, diag_B)
@@ -106,8 +119,7 @@ class Evaluator:
         n, m = count_objects(A), count_objects(B)
         kernel = self.kernel
         if isinstance(kernel, Anchored) and diag_B is None and m > 0 and n > 0:
-            diag_B = kernel.own(B)  # once, not once per chunk
-            self._add(kernel.own_entries(m))
+            diag_B = self.own(B)  # once, not once per chunk
         step = max(1, self.chunk_entries // max(1, m))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
@@ -116,13 +128,17 @@ class Evaluator:
                 yield part, np.empty(shape)
                 continue
             some = A if shape[0] == n else rows(A, part)
-            values = kernel.cross(some, B, diag_B) if isinstance(kernel, Anchored) else kernel(some, B)
-            self._add(shape[0] * m + (kernel.own_entries(shape[0]) if isinstance(kernel, Anchored) else 0))
+            if isinstance(kernel, Anchored):
+                values = kernel.cross(some, B, diag_B)
+                self._add(kernel.cross_entries(*shape, same=some is B))
+            else:
+                values = kernel(some, B)
+                self._add(kernel.block_entries(*shape, same=some is B))
             yield part, self._checked(np.asarray(values), shape, "k(A, B)", start)
 
     def _add(self, n_entries: int) -> None:
-        with self._lock:
-            self._count += n_entries
+        for tally in self._tallies:
+            tally.add(n_entries)
 
     def _checked(self, values: Any, shape: tuple[int, ...], what: str, start: int) -> Array:
         if values.shape != shape:
@@ -155,10 +171,19 @@ class Evaluator:
         return values  # type: ignore[no-any-return]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}  # locks cannot travel
+        held = vars(self) | {"_own": self.n_evaluations}  # locks cannot travel, and who counts stays at home
+        return {name: value for name, value in held.items() if name != "_tallies"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
+        own = Tally()
+        own.add(state["_own"])
+        vars(self).update(state, _own=own, _tallies=(own,))
 
     def __repr__(self) -> str:
-        return f"Evaluator({self.kernel!r}, n_evaluations={self._count})"
+        return f"Evaluator({self.kernel!r}, n_evaluations={self.n_evaluations})"
+
+
+def _unchanged(before: Any, after: Any) -> bool:
+    if isinstance(before, list):
+        return len(before) == len(after) and all(x is y for x, y in zip(before, after, strict=True))
+    return before.dtype.kind == "O" or np.array_equal(before, after, equal_nan=before.dtype.kind == "f")

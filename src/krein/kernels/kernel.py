@@ -65,9 +65,17 @@ class Kernel(ABC):
     def diag(self, A: Any) -> Array:
         """Return k(x, x) for every x in A, shape (len(A),)."""
 
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        """Return how many entries k(A, B) evaluates for n and m objects; ``same`` where B is A."""
+        return n * m
+
     def diag_entries(self, n_objects: int) -> int:
         """Return how many entries of k `diag` evaluates for ``n_objects``."""
         return n_objects
+
+    def bind_entries(self, n_objects: int) -> int:
+        """Return how many entries of k `bind` evaluates for ``n_objects``."""
+        return 0
 
     def bind(self, X: Any) -> Kernel:
         """Return this kernel with the parameters left None bound to the data X; itself if there are none."""
@@ -114,8 +122,14 @@ class Sum(Kernel):
     def diag(self, A: Any) -> Array:
         return _accumulated(np.add, (term.diag(A) for term in self.terms))
 
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return max(term.block_entries(n, m, same) for term in self.terms)
+
     def diag_entries(self, n_objects: int) -> int:
         return max(term.diag_entries(n_objects) for term in self.terms)
+
+    def bind_entries(self, n_objects: int) -> int:
+        return max(term.bind_entries(n_objects) for term in self.terms)
 
     def bind(self, X: Any) -> Kernel:
         bound_terms = tuple(term.bind(X) for term in self.terms)
@@ -143,8 +157,14 @@ class Product(Kernel):
     def diag(self, A: Any) -> Array:
         return _accumulated(np.multiply, (factor.diag(A) for factor in self.factors))
 
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return max(factor.block_entries(n, m, same) for factor in self.factors)
+
     def diag_entries(self, n_objects: int) -> int:
         return max(factor.diag_entries(n_objects) for factor in self.factors)
+
+    def bind_entries(self, n_objects: int) -> int:
+        return max(factor.bind_entries(n_objects) for factor in self.factors)
 
     def bind(self, X: Any) -> Kernel:
         bound_factors = tuple(factor.bind(X) for factor in self.factors)
@@ -182,8 +202,14 @@ class Scaled(Kernel):
     def diag(self, A: Any) -> Array:
         return self.factor * self.kernel.diag(A)
 
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return self.kernel.block_entries(n, m, same)
+
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)
+
+    def bind_entries(self, n_objects: int) -> int:
+        return self.kernel.bind_entries(n_objects)
 
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)

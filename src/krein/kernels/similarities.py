@@ -50,6 +50,11 @@ class FromCallable(Kernel):
 
     def __call__(self, A: Any, B: Any = None) -> Array:
         values = self.function(A, A if B is None else B)
+        if np.ma.is_masked(values):
+            raise KernelError(
+                f"{self!r} must return finite numbers; {int(np.ma.getmaskarray(values).sum())} of {values.size} values "
+                "are masked. Fill them in."
+            )
         values = values.toarray() if is_sparse(values) else np.asarray(values)
         return as_float(values)  # what is no number stays as it is: Evaluator says so
 
@@ -93,6 +98,13 @@ class Anchored(Kernel):
         B = A if B is None else B
         return self.cross(A, B, self.own(B))
 
+    def cross_entries(self, n: int, m: int, same: bool = False) -> int:
+        """Return how many entries `cross` evaluates for n and m objects; ``same`` where B is A."""
+        return n * m + (0 if same else self.own_entries(n))
+
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return self.cross_entries(n, m, same) + self.own_entries(m)
+
 
 @dataclass(frozen=True)
 class Normalized(Anchored):
@@ -132,11 +144,17 @@ class Normalized(Anchored):
         values = self.kernel(A, B)
         return values / of_a[:, None].astype(values.dtype) / of_b.astype(values.dtype)
 
+    def cross_entries(self, n: int, m: int, same: bool = False) -> int:
+        return self.kernel.block_entries(n, m, same) + (0 if same else self.own_entries(n))
+
     def diag(self, A: Any) -> Array:
         return np.ones_like(self._lengths(self.kernel.diag(A)))
 
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)
+
+    def bind_entries(self, n_objects: int) -> int:
+        return self.kernel.bind_entries(n_objects)
 
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)

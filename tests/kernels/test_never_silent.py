@@ -1,0 +1,156 @@
+"""A similarity that is none, or objects that are none, never get an answer: each way a user can go wrong is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import krein
+
+WORDS = krein.datasets.families(90, n_families=4, n_classes=2, length=10, random_state=0)
+X, y = WORDS.X, WORDS.y
+edit = krein.EditSimilarity(n_jobs=1)
+
+
+def _spoiled(change: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda A, B: change(edit(A, B).copy(), A, B)
+
+
+def _one_pair(value: float) -> Callable[[Any, Any, Any], Any]:
+    def change(K: Any, A: Any, B: Any) -> Any:
+        K[np.ix_([i for i, a in enumerate(A) if a == X[3]], [j for j, b in enumerate(B) if b == X[70]])] += value
+        return K
+
+    return change
+
+
+def _reversing(A: Any, B: Any) -> Any:
+    K = edit(A, B)
+    A.reverse()
+    return K
+
+
+class _Drifting:
+    calls = 0
+
+    def __call__(self, A: Any, B: Any) -> Any:
+        self.calls += 1
+        return edit(A, B) * (1.0 + 1e-3 * self.calls)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "flat": (_spoiled(lambda K, A, B: K.ravel()), "shape"),
+    "a number": (lambda A, B: 0.5, "shape"),
+    "nothing": (lambda A, B: None, "shape|real numbers"),
+    "the other way round": (lambda A, B: edit(B, A), "shape"),
+    "nan for one pair": (_spoiled(_one_pair(np.nan)), "finite"),
+    "infinite": (_spoiled(lambda K, A, B: K / (1.0 - K)), "finite"),
+    "masked": (_spoiled(lambda K, A, B: np.ma.masked_less(K, 0.3)), "masked"),
+    "asymmetric": (_spoiled(lambda K, A, B: K + np.array([len(a) for a in A])[:, None] / 40.0), "symmetric"),
+    "one pair asymmetric": (_spoiled(_one_pair(0.2)), "symmetric|differ"),
+    "by lengths": (_spoiled(lambda K, A, B: 1.1 * K if len(A) > len(B) else K), "whatever else|what else"),
+    "by the other lengths": (_spoiled(lambda K, A, B: 1.1 * K if len(A) < len(B) else K), "whatever else|what else"),
+    "by company": (_spoiled(lambda K, A, B: K / K.sum()), "whatever else|what else"),
+    "drifting": (_Drifting(), "whatever else|what else"),
+    "objects": (_spoiled(lambda K, A, B: K.astype(object)), "real numbers"),
+    "complex": (_spoiled(lambda K, A, B: K.astype(complex)), "real numbers"),
+    "text": (_spoiled(lambda K, A, B: K.astype(str)), "real numbers"),
+    "too large": (_spoiled(lambda K, A, B: 1e308 * K), "squares|finite"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_similarity_is_refused_by_all_that_take_one(name: str) -> None:
+    kernel, said = WRONG[name]
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: krein.SVC(kernel=kernel, random_state=0).fit(X, y),
+        lambda: krein.approximate(X, kernel, n_blocks=3, rank=4, coupling="landmark", random_state=0),
+        lambda: krein.inspect(X, kernel, random_state=0),
+    )
+    for way in ways:
+        with pytest.raises((krein.KernelError, krein.InputError), match=said):
+            way()
+
+
+def test_a_kernel_that_changes_its_input_is_refused_and_the_callers_list_stays_as_it_is() -> None:
+    mine = list(X)
+    with pytest.raises(krein.KernelError, match="changes the collections"):
+        krein.approximate(mine, _reversing)
+    assert mine == X
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda K: K.tolist(),
+        lambda K: K.astype(np.float32),
+        lambda K: sparse.csr_matrix(K),
+        lambda K: (10 * K).round().astype(np.int32),
+        lambda K: K > 0.5,
+    ],
+    ids=["lists", "float32", "sparse", "integers", "booleans"],
+)
+def test_any_array_of_numbers_will_do(change: Callable[[Any], Any]) -> None:
+    a = krein.approximate(X, lambda A, B: change(edit(A, B)))
+    wanted = change(edit(X, X))
+    wanted = wanted.toarray() if sparse.issparse(wanted) else np.asarray(wanted, dtype=np.float64)
+    assert np.allclose(a.factorization.to_dense(), wanted, atol=1e-5)
+
+
+def _frame() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"name": X, "other": X})
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ([None, *X[1:]], "item 0 is None"),
+        ([*X[:5], 3, *X[6:]], "item 5 is 3"),
+        ([b"AC", *X[1:]], "item 0 is b'AC'"),
+        ([float("nan"), *X[1:]], "item 0 is nan"),
+        ([[word] for word in X], "row of shape"),
+        (np.array(X)[:, None], "row of shape"),
+        (_frame, "row of shape"),
+        (dict(enumerate(X)), "dict"),
+        (frozenset(X), "frozenset"),
+        ("ACDE", "str"),
+        (None, "NoneType"),
+    ],
+    ids=["none", "number", "bytes", "nan", "nested", "column", "frame", "dict", "set", "one string", "nothing"],
+)
+def test_what_is_no_list_of_strings_is_refused(objects: Any, said: str) -> None:
+    objects = objects() if callable(objects) else objects
+    with pytest.raises(krein.InputError, match=said):
+        krein.approximate(objects, edit)
+    with pytest.raises(krein.InputError, match=said):
+        krein.KernelPCA(kernel=edit).fit(objects)  # no y whose length would give it away
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+def test_strings_come_in_every_collection_that_keeps_their_order() -> None:
+    pandas = pytest.importorskip("pandas")
+    odd = ["", "ünï 😀", *X[2:]]
+    wanted = edit(odd, odd)
+    for some in (odd, tuple(odd), np.array(odd), np.array(odd, dtype=object), pandas.Series(odd), iter(odd)):
+        assert np.allclose(krein.approximate(some, edit).factorization.to_dense(), wanted, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+def test_dicts_and_graphs_are_objects_too() -> None:
+    counts = [{letter: word.count(letter) for letter in set(word)} for word in X]
+    common = lambda A, B: [[sum(min(n, b.get(c, 0)) for c, n in a.items()) for b in B] for a in A]  # noqa: E731
+    assert krein.SVC(kernel=common, random_state=0).fit(counts, y).score(counts, y) > 0.9
+    rng = np.random.default_rng(0)
+    graphs = [rng.random((k, k)) < 0.2 + 0.4 * label for k, label in zip(rng.integers(3, 9, len(y)), y, strict=True)]
+    density = lambda A, B: [[1.0 - abs(a.mean() - b.mean()) for b in B] for a in A]  # noqa: E731
+    assert krein.SVC(kernel=density, random_state=0, n_blocks=3, rank=4).fit(graphs, y).score(graphs, y) > 0.7
