@@ -231,8 +231,8 @@ def made_up(
     """Ten folds whose mean is ``accuracy`` and whose standard deviation is 1.05."""
     base = dict.fromkeys(COLUMNS, "") | {
         "dataset": "pendigit", "kernel": "rbf", "tune": "typical", "protocol": protocol, "seed": "0", "method": method,
-        "budget": budget, "nbytes": "1000", "memory_percent": "0.1", "n_blocks": "3", "rank": "16", "C": "1",
-        "dtype": "float64", "converged": "True", "convex": "True",
+        "budget": budget, "nbytes": "1000", "map_nbytes": "10", "memory_percent": "0.1", "n_blocks": "3", "rank": "16",
+        "C": "1", "dtype": "float64", "converged": "True", "convex": "True",
     }  # fmt: skip
     return [base | {"fold": str(i), "accuracy": str(accuracy + (-1) ** i)} | more for i in range(10)]
 
@@ -270,3 +270,17 @@ def test_the_report_of_a_quick_run_and_of_nothing(rows: list[dict[str, str]], tm
     assert "| artificial1 | rbf |" in said
     assert "Nothing was run yet" in table3.report([], request_of(tmp_path))
     assert "Nothing was run yet" in table3.report(rows, request_of(tmp_path, tune="nested"))
+
+
+def test_recordings_are_compared_where_all_were_left_out() -> None:
+    """M0 was run on ten, ours on four: means over different recordings would say nothing."""
+    exact = made_up("M0", 50.0, "recordings", dataset="gesture")
+    theirs = made_up("M2", 40.0, "recordings", dataset="gesture")
+    mine = made_up("ours", 47.0, "recordings", "mem", dataset="gesture")[:4]
+    for row in exact[4:]:
+        row["accuracy"] = "0"
+    rows = [*made_up("M0", 70.0, dataset="gesture"), *exact, *theirs, *mine]
+    words = table3.report(rows, Request(("gesture",), ("rbf",), Path("x")))
+    assert "| gesture | rbf | 4 | 70.00 ± 1.05 | 50.00 ± 1.15 | 40.00 ± 1.15 | 47.00 ± 1.15 | - |" in words
+    assert "20.0 points lower" in words
+    assert "ours is -3.0 points from M0 and +7.0 from M2" in words

@@ -87,7 +87,7 @@ def _statements(rows: Rows, cells: list[Cell]) -> Iterable[str]:
         near = [c for c in cells if _agrees(theirs[c], column, c, name)]
         far = [c.name for c in cells if c not in near]
         yield (
-            f"{name.upper()} is within the two spreads (two standard deviations, the paper's and ours) of the paper's "
+            f"{name.upper()} at the tabled c and k is within the paper's mean ± 2 standard deviations "
             f"in {len(near)} of {len(cells)} cells; not in {', '.join(far) or 'none'}."
         )
     worse = [c for c in cells if mean_of(theirs[c], "error_twice") > mean_of(theirs[c], "error")]
@@ -121,9 +121,8 @@ def _statements(rows: Rows, cells: list[Cell]) -> Iterable[str]:
 
 
 def _agrees(found: Rows, column: str, cell: Cell, name: str) -> bool:
-    values = [float(r[column]) for r in found]
-    spread = 2.0 * (float(cell.errors[f"{name}_std"]) + float(np.std(values)))
-    return abs(float(np.mean(values)) - float(cell.errors[name])) <= spread + HALF_DIGIT
+    gap = abs(mean_of(found, column) - float(cell.errors[name]))
+    return gap <= 2.0 * float(cell.errors[f"{name}_std"]) + HALF_DIGIT
 
 
 def _negative_entries(rows: Rows, cells: list[Cell]) -> Iterable[str]:

@@ -39,8 +39,16 @@ EXPERIMENTS = {
 }
 
 
-def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] = print) -> list[str]:
-    """Run the named experiments and return what went wrong, one line for each that could not be finished."""
+def reproduce(
+    names: Iterable[str],
+    request: Request,
+    say: Callable[[str], Any] = print,
+    record: Callable[[dict[str, Any]], Any] = lambda facts: None,
+) -> list[str]:
+    """Run the named experiments and return what went wrong, one line for each that could not be finished.
+
+    ``say`` is told of each in words, ``record`` in plain values.
+    """
     names = tuple(names)
     for name in names:
         one_of("experiment", name, tuple(EXPERIMENTS))
@@ -49,6 +57,8 @@ def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] 
             one_of(option, value, known)
         if not given:
             raise InputError(f"{option} is empty; give some of {', '.join(known)}.")
+    sets, kernels = (tuple(dict.fromkeys(some)) for some in (request.datasets, request.kernels))
+    request = replace(request, datasets=sets, kernels=kernels)  # named twice, run once
     if request.quick:  # never in one table with the whole rows
         request = replace(request, output=request.output / "quick")
     used = _check_data(request, say) if set(names) - NO_DATA and not request.report_only else {}
@@ -58,20 +68,34 @@ def reproduce(names: Iterable[str], request: Request, say: Callable[[str], Any] 
         path = request.output / f"{name}.csv"
         try:
             with nullcontext() if request.report_only else alone(path):
-                trouble += _run(name, path, request, used, say)
+                failed, done, pieces = _run(name, path, request, used, say)
         except InputError as wrong:
             if len(names) == 1:
                 raise
             trouble.append(f"{name}: {wrong}")  # the others may do well
+            record({"experiment": name, "files": [], "done": None, "pieces": None, "seconds": None,
+                    "trouble": [str(wrong)]})  # fmt: skip
             continue
+        trouble += failed
+        files = [str(path.with_suffix(end)) for end in (".csv", ".json", ".md") if path.with_suffix(end).exists()]
+        seconds = round(time.perf_counter() - begin, 3)
+        record({"experiment": name, "files": files, "done": done, "pieces": pieces, "seconds": seconds,
+                "trouble": failed})  # fmt: skip
         say(f"{name}: {path} and {path.with_suffix('.md').name}, {_spent(time.perf_counter() - begin)}")
     return trouble
 
 
-def _run(name: str, path: Path, request: Request, used: Mapping[str, str], say: Callable[[str], Any]) -> list[str]:
-    """One experiment: its table, as far as it comes, and the report of what is there. Returns what failed."""
+def _run(
+    name: str, path: Path, request: Request, used: Mapping[str, str], say: Callable[[str], Any]
+) -> tuple[list[str], int, int]:
+    """One experiment: its table, as far as it comes, and the report of what is there.
+
+    Returns what failed, and how many of how many pieces are there.
+    """
     module: Experiment = import_module(f"krein.experiments.{name}")
     tasks = module.tasks(request)
+    if not tasks:
+        raise InputError(f"{name} has nothing for --kernels {','.join(request.kernels)}; give others or leave it out.")
     try:
         table = Table(path, module.COLUMNS, request.command)
     except InputError as unreadable:
@@ -90,9 +114,10 @@ def _run(name: str, path: Path, request: Request, used: Mapping[str, str], say: 
     done = sum(table.has(**task.key) for task in tasks)
     words = module.report(table.rows, request).rstrip() + "\n"
     if done < len(tasks):  # whoever reads it later should not take a part for the whole
-        words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{request.command}` goes on.\n"
+        command = request.command.replace(" --force", "")
+        words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{command}` goes on.\n"
     write(path.with_suffix(".md"), words)
-    return trouble
+    return trouble, done, len(tasks)
 
 
 def results(name: str, request: Request) -> list[dict[str, str]]:
