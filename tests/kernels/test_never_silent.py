@@ -154,3 +154,46 @@ def test_dicts_and_graphs_are_objects_too() -> None:
     graphs = [rng.random((k, k)) < 0.2 + 0.4 * label for k, label in zip(rng.integers(3, 9, len(y)), y, strict=True)]
     density = lambda A, B: [[1.0 - abs(a.mean() - b.mean()) for b in B] for a in A]  # noqa: E731
     assert krein.SVC(kernel=density, random_state=0, n_blocks=3, rank=4).fit(graphs, y).score(graphs, y) > 0.7
+
+
+def test_masked_similarities_of_a_given_matrix_are_refused() -> None:
+    S = np.ma.masked_less(np.array([[1.0, 0.1], [0.1, 1.0]]), 0.2)
+    with pytest.raises(ValueError, match="2 of 4 are masked"):
+        krein.Precomputed(S)
+    whole = krein.Precomputed(np.ma.masked_less(np.eye(2), -1.0))  # a mask that hides nothing
+    np.testing.assert_array_equal(whole(np.arange(2)), np.eye(2))
+
+
+@pytest.mark.parametrize("transform", ["exponential", "gaussian", "inverse"])
+def test_an_infinite_distance_is_refused_wherever_it_is(transform: str) -> None:
+    """exp(-inf) is 0, a similarity like any other."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    D = np.linalg.norm(X[:, None] - X, axis=2)
+    D[7, 9] = D[9, 7] = np.inf  # not among the evenly spaced ones that are looked at first
+
+    def distance(A: list[int], B: list[int]) -> np.ndarray:
+        return D[np.ix_(A, B)]
+
+    kernel = krein.FromDistances(distance, transform=transform)
+    with pytest.raises(ValueError, match="finite distances"):
+        krein.KernelRidge(kernel=kernel).fit(list(range(300)), X[:, 0])
+
+
+@pytest.mark.parametrize("wrap", [krein.Normalized, krein.FromDistances])
+def test_a_matrix_that_was_changed_in_place_is_fitted_anew(wrap: type) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    D = np.linalg.norm(X[:, None] - X, axis=2)
+    S = D if wrap is krein.FromDistances else np.exp(-D)
+    rows = np.arange(60)
+
+    def predictions() -> np.ndarray:
+        return krein.KernelRidge(kernel=wrap(krein.Precomputed(S)), alpha=0.1).fit(rows, y).predict(rows)
+
+    before = predictions()
+    S[1, 2] = S[2, 1] = 0.9 * S[1, 2]  # neither is among the few that stand for a user's function
+    after = predictions()
+    krein.clear_cache()
+    np.testing.assert_allclose(after, predictions())
+    assert np.abs(after - before).max() > 1e-6

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import joblib
@@ -49,7 +49,8 @@ def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callab
             _kept.move_to_end(key)
             found = _kept[key]
             a = replace(found.approximation, objects=objects)
-            return replace(found, approximation=replace(a, kernel=kernel) if isinstance(kernel, Precomputed) else a)
+            own = next(_inside(kernel), None) is not None  # its matrix, not one that was equal once
+            return replace(found, approximation=replace(a, kernel=kernel) if own else a)
     found = build()
     if key is None:
         return found
@@ -69,7 +70,9 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
     try:
         hash(kernel)
         # of a precomputed matrix some rows alone may be meant; a user's function may be the same and do another thing
-        also = objects if isinstance(kernel, Precomputed) else _glimpse(objects, kernel)
+        also = objects
+        if not isinstance(kernel, Precomputed):
+            also = (_glimpse(objects, kernel), *map(digest, _inside(kernel)))
         return (digest(held), digest(also), type(kernel) if isinstance(kernel, Precomputed) else kernel)
     except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
@@ -79,6 +82,15 @@ def digest(held: Any) -> str:
     """Return what only equal data share; of a sparse matrix the numbers, not what SciPy has noted about them."""
     parts = (held.data, held.indices, held.indptr, held.shape) if is_sparse(held) else held
     return str(joblib.hash(parts))
+
+
+def _inside(kernel: Any) -> Iterator[Any]:
+    """The matrices that a kernel is made of: their numbers may be changed in place, and it stays equal to itself."""
+    if isinstance(kernel, Precomputed):
+        yield kernel.S
+    elif is_dataclass(kernel):
+        for field in fields(kernel):
+            yield from _inside(getattr(kernel, field.name))
 
 
 def _glimpse(objects: Any, kernel: Kernel) -> Any:

@@ -190,6 +190,11 @@ def _distances(asker: Any, A: Any, B: Any) -> Array:
             f"{asker!r} needs distances, 0 or more; it got {d[i, j]:.4g} between objects {i} and {j} of a block, "
             f"{int((~(d >= 0.0)).sum())} of {d.size} in all. Is it a similarity already? Then use it as it is."
         )
+    if d.size and not np.isfinite(d.max()):  # exp(-inf) would pass for a similarity of 0
+        raise KernelError(
+            f"{asker!r} needs finite distances; {int(np.isinf(d).sum())} of {d.size} in a block are infinite. Give "
+            "pairs that cannot be compared a large finite distance."
+        )
     return d
 
 

@@ -52,7 +52,10 @@ class Precomputed(Kernel):
         S = _opened(self.S) if isinstance(self.S, str | os.PathLike) else self.S
         if is_sparse(S):
             S = S.tocsr()
-        elif not isinstance(S, np.ndarray):
+        elif np.ma.is_masked(S):
+            count = int(np.ma.getmaskarray(S).sum())
+            raise InputError(f"Precomputed needs every similarity; {count} of {S.size} are masked. Fill them in.")
+        elif not isinstance(S, np.ndarray) or isinstance(S, np.ma.MaskedArray):
             S = np.asarray(S)
         if len(S.shape) != 2 or S.shape[0] != S.shape[1] or S.dtype.kind not in "biuf":
             raise InputError(
