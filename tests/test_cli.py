@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import krein
-from krein.cli import main
+from krein.cli import COMMANDS, main, words
 from krein.experiments import demo
 
 pytest.importorskip("matplotlib")
@@ -167,3 +168,24 @@ def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     main(["demo", "--output", str(tmp_path)], standalone_mode=False)
     assert "RBF on digits" in screen.getvalue()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_does_not_wait_for_scikit_learn(name):
+    code = (
+        f"import sys; from krein.cli import main; main(['{name}', '--help'], standalone_mode=False); "
+        "sys.exit(' '.join(m for m in ('sklearn', 'scipy', 'numpy') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+    assert f"krein {name} " in done.stdout
+
+
+def test_the_words_of_the_options_are_those_of_the_rooms():
+    from krein import encoding, model, reading
+    from krein.experiments import paper, reproduce
+
+    assert (words.FORMATS, words.SCALES, words.TASKS) == (reading.FORMATS, encoding.SCALES, model.TASKS)
+    assert (words.MACHINES, words.KERNELS) == (model.MACHINES, model.KERNELS)
+    assert (words.DATASETS, words.OF_PAPER) == (paper.DATASETS, paper.KERNELS)
+    assert tuple(reproduce.EXPERIMENTS) == words.EXPERIMENTS

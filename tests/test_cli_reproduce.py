@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import sklearn.datasets
@@ -336,3 +337,25 @@ def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(out, calls, monkeypatch
     small()
     assert calls == [("rbf", "mem"), ("rbf", "rule")]
     assert not list(out.glob(".*"))
+
+
+def test_for_machines_there_is_one_list(out, monkeypatch):
+    result = small("--json")
+    (told,) = json.loads(result.stdout)
+    assert "errors.csv and errors.md" in result.stderr
+    files = [str(Path("out") / "quick" / f"errors.{end}") for end in ("csv", "json", "md")]
+    assert (told["experiment"], told["files"]) == ("errors", files)
+    assert (told["done"], told["pieces"], told["trouble"]) == (len(PIECES), len(PIECES), [])
+    assert told["seconds"] >= 0
+    assert "--json" not in json.loads((out / "errors.json").read_text())[0]["command"]
+
+    def failing(cell, part, seed, quick):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(errors, "run", failing)
+    command = ["errors", "--datasets", "artificial1", "--kernels", "elm", "--quick", "--output", "out", "--json"]
+    result = CliRunner().invoke(main, ["reproduce", *command])  # not by run: the traceback of a bug is on stderr
+    assert result.exit_code == 1
+    (told,) = json.loads(result.stdout)
+    assert (told["done"], told["pieces"]) == (0, len(PIECES))
+    assert "no luck" in told["trouble"][0]

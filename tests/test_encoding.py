@@ -90,3 +90,7 @@ def test_other_columns_than_the_fits_are_refused():
         encoder(Frame(("a", "b"), (B, B)))
     with pytest.raises(InputError, match="'a' holds infinite values"):
         encoder(Frame(("a", "b"), (np.append(A[1:], np.inf), B)))
+
+
+def test_one_row_is_one_row():
+    assert "(missing in 1 row: a" in encoder_for(Frame(("b",), (np.array(["x", "x", ""], dtype=object),))).notes[0]

@@ -13,7 +13,7 @@ from sklearn.svm import SVC as Theirs
 
 import krein
 from krein.errors import InputError
-from krein.model import Score, answers, learn
+from krein.model import Score, answers, learn, spelled
 from krein.reading import Frame
 
 WINE = load_wine()
@@ -105,3 +105,34 @@ def test_what_cannot_be_learned_is_said(change, options, match):
     frame = Frame(("a", "y"), (np.arange(4.0), column))
     with pytest.raises(InputError, match=match):
         learn(frame, "y", **{"folds": 0} | options)
+
+
+def test_whole_numbers_too_long_to_be_told_apart_are_no_classes():
+    assert answers(np.array([0.0, 1e20]), "y")[1] == "regression"
+    assert answers(np.array([0.0, 1e20]), "y", "classification")[0].tolist() == ["0.0", "1e+20"]
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "kept"),
+    [
+        (["01", "02"], "auto", True),
+        (["0", "10"], "auto", False),
+        (["01", "1"], "auto", False),  # the same class, spelled in two ways
+        (["01", "02"], "regression", False),
+        ([f"{i:03d}" for i in range(30)], "auto", False),  # too many for classes
+        ([f"{i:03d}" for i in range(30)], "classification", True),
+        (["a", "02"], "auto", True),
+    ],
+)
+def test_classes_stay_as_they_are_spelled_where_a_number_would_not(words, task, kept):
+    column = np.array(words, dtype=object)
+    if task == "regression":  # such a target is not read as text
+        column = column.astype(float)
+    found = spelled(column, task)
+    assert (found.tolist() == words) == kept
+
+
+def test_fewer_folds_than_asked_for_have_their_reason():
+    frame = Frame(("a", "y"), (np.arange(10.0), np.array([0.0] * 7 + [1.0] * 3)))
+    with pytest.warns(krein.KreinWarning, match="3 folds rather than 5: the class 1 has 3 rows"):
+        assert len(learn(frame, "y").score.values) == 3

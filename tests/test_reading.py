@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from krein.errors import InputError
-from krein.reading import Frame, chunks, count, format_of, is_text, read
+from krein.errors import InputError, KreinWarning
+from krein.reading import Frame, chunks, count, format_of, is_text, read, typed
 
 ROWS = [(1.5, "red", 0), (float("nan"), "blue", 1), (-2.0, "", 1), (1e-3, "red", 0)]
 
@@ -109,7 +109,7 @@ def test_svmlight_and_numpy_files(tmp_path: Path) -> None:
 
 
 def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
-    plain = read(written(tmp_path, "a.txt", "ACD\n\nCCA\n"))
+    plain = read(written(tmp_path, "a.txt", "ACD\nCCA\n"))
     assert (plain.names, plain["text"].tolist()) == (("text",), ["ACD", "CCA"])
     labelled = read(written(tmp_path, "b.txt", "ACD\t1\nCCA\t0\n"))
     np.testing.assert_array_equal(labelled["label"], [1.0, 0.0])
@@ -128,7 +128,8 @@ def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
         ("a.parquet", "not parquet", "not a readable Parquet"),
         ("a.npy", "not numpy", "cannot be read as a NumPy array"),
         ("a.npz", "not a zip", "cannot be read as a NumPy archive"),
-        ("a.svm", "what is this", "cannot be read as svmlight"),
+        ("a.svm", "what is this", r"cannot be read as svmlight.*[^.]\.$"),
+        ("a.svm", "1 1:1 1:2\n", r"cannot be read as svmlight.*[^.]\.$"),
         ("a.csv", "a;b\n1;2\n", "has no ',' in its first line, but ';'"),
         ("a.tsv", "a,b\n1,2\n", "--format csv"),
         ("a.csv", 'a,b\n"1,2\n', "line 2: it cannot be read as csv"),
@@ -187,3 +188,27 @@ def test_the_format_may_be_told(tmp_path: Path) -> None:
     assert format_of(path, "csv") == "csv"
     with pytest.raises(InputError, match="format"):
         format_of(path, "excel")
+
+
+def test_an_empty_line_of_text_is_the_empty_text_and_those_at_the_end_are_said_to_be_none(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.txt", "\nACD\n\n\n\nCCA\n")
+    assert read(path)["text"].tolist() == ["", "ACD", "", "", "", "CCA"]
+    assert [p["text"].tolist() for p in chunks(path, size=2)] == [["", "ACD"], ["", "", "", "CCA"]]
+    with pytest.warns(KreinWarning, match=r"a.txt: 2 blank lines were skipped"):
+        assert read(written(tmp_path, "a.txt", "ACD\n\nCCA\n\n\n"))["text"].tolist() == ["ACD", "", "CCA"]
+    with pytest.raises(InputError, match=r"1 fields in ''\. Empty lines count"):
+        read(written(tmp_path, "a.txt", "ACD\t1\n\nCCA\t2\n"))
+
+
+def test_blank_lines_of_a_table_are_counted(tmp_path: Path) -> None:
+    with pytest.warns(KreinWarning, match=r"a.csv: 3 blank lines were skipped, as no row"):
+        frame = read(written(tmp_path, "a.csv", "\na,b\n1,2\n\n3,4\n\n"))
+    assert (frame.names, frame["a"].tolist()) == (("a", "b"), [1.0, 3.0])
+
+
+def test_columns_named_as_text_keep_their_spelling(tables: dict[str, Path], tmp_path: Path) -> None:
+    frame = read(written(tmp_path, "a.csv", "zip,v,w\n007,1,2\n ?,01,3\n"), texts=("zip", "v"))
+    assert (frame["zip"].tolist(), frame["v"].tolist(), frame["w"].tolist()) == (["007", ""], ["1", "01"], [2.0, 3.0])
+    assert read(tables["parquet"], texts=("label",))["label"].tolist() == ["0", "1", "1", "0"]
+    assert read(written(tmp_path, "b.txt", "A\t01\nB\t02\n"), texts=("label",))["label"].tolist() == ["01", "02"]
+    assert typed(np.array(["1", "", "2.5"], dtype=object)).tolist()[::2] == [1.0, 2.5]

@@ -91,6 +91,14 @@ class Encoder:
             )
         return np.hstack([column.encode(frame[column.name]) for column in self.columns])
 
+    def odd(self, frame: Frame) -> dict[str, int]:
+        """How many values of each column are missing, or none of the categories; 0 for most."""
+        return {column.name: column.odd(frame[column.name]) for column in self.columns}
+
+    def told(self, odd: dict[str, int], n: int) -> list[str]:
+        """What is to be said of those in ``n`` rows."""
+        return [f"{c.name}: {c.remedy.format(odd[c.name], n)}" for c in self.columns if odd[c.name]]
+
     @property
     def names(self) -> tuple[str, ...]:
         """A name for each column of the result."""
@@ -158,7 +166,7 @@ def _about_categories(column: Any, n_different: int) -> str:
     if n_different == 1:
         return "the same text in every row, of no use"
     absent = int(np.sum(column == ""))
-    told = f" (missing in {absent} rows: a category of its own)" if absent else ""
+    told = f" (missing in {absent} row{'s' * (absent != 1)}: a category of its own)" if absent else ""
     if n_different == len(column):
         told = ", different in every row: of no use as such"
     return f"text, {n_different} categories, one column each{told}"

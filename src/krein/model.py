@@ -20,13 +20,13 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from tqdm import tqdm
 
-from krein.encoding import Encoder, encoder_for
-from krein.errors import InputError, one_of
+from krein.encoding import Categories, Encoder, encoder_for
+from krein.errors import InputError, one_of, warn
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
 from krein.estimators.naming import NAMES
 from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectrum
 from krein.kernels.geometry import unit_rows
-from krein.reading import Column, Frame, is_text
+from krein.reading import Column, Frame, is_text, typed
 
 __all__ = [
     "KERNELS",
@@ -39,6 +39,7 @@ __all__ = [
     "learn",
     "objects_of",
     "parameters_of",
+    "spelled",
     "target_of",
     "text_column",
     "text_kernel",
@@ -49,6 +50,7 @@ TARGETS = ("target", "label", "y", "class")  # a column of such a name is taken 
 MACHINES = ("auto", "svm", "ridge", "gp")
 CLASSES = 20  # different whole numbers in a target up to which it is taken for classes
 SVM_ROWS = 20_000  # beyond, "auto" takes the ridge classifier: as accurate, and its alpha costs nothing to find
+EXACT = 2.0**53  # whole numbers up to here are told apart as float64
 HELD_OUT = 100_000  # rows beyond which one part held out replaces the folds
 ON_TEXT: dict[str, type[Kernel]] = {
     "edit": EditSimilarity,
@@ -101,6 +103,13 @@ class Model:
         if self.encoder is not None:
             return tuple(column.name for column in self.encoder.columns)
         return (self.text,) if self.text is not None else ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns to read as text, whatever the rows at hand look like; labels that are text too."""
+        found = [c.name for c in self.encoder.columns if isinstance(c, Categories)] if self.encoder else [*self.columns]
+        labels = getattr(self.estimator, "classes_", None)
+        return (*found, self.target) if labels is not None and labels.dtype.kind not in "biuf" else tuple(found)
 
     def objects(self, frame: Frame) -> Any:
         """What the machine compares: rows of numbers, or a list of texts."""
@@ -202,7 +211,7 @@ def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], s
     different = len(np.unique(y))
     if different < 2:
         raise InputError(f"The target {target!r} is the same in all {len(y)} rows: there is nothing to learn.")
-    whole = not is_text(y) and bool(np.all(y == np.round(y)))
+    whole = not is_text(y) and bool(np.all((y == np.round(y)) & (np.abs(y) <= EXACT)))
     if task == "auto":
         task = "classification" if is_text(y) or (whole and different <= CLASSES) else "regression"
     if task == "classification":
@@ -210,6 +219,20 @@ def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], s
     if is_text(y):
         raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
     return y, task
+
+
+def spelled(y: Column, task: str) -> Column:
+    """A target that was read as text, as numbers if it is some; classes such as 01 and 02 stay as they are written."""
+    numbers = typed(y)
+    if is_text(numbers) or not is_text(y):
+        return y
+    present = numbers[np.isfinite(numbers)]
+    classes = task == "classification" or len(np.unique(present)) <= CLASSES
+    padded = any(
+        len(word.lstrip("+-")) > 1 and word.lstrip("+-").isdigit() and word.lstrip("+-")[0] == "0" for word in y
+    )
+    one_to_one = len(set(y.tolist()) - {""}) == len(np.unique(present))
+    return y if classes and padded and one_to_one else numbers
 
 
 def text_column(frame: Frame, kernel: Any) -> str | None:
@@ -278,7 +301,9 @@ def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[t
         return
     if classes:
         names, counts = np.unique(y, return_counts=True)
-        folds = min(folds, int(counts.min()))
+        asked, folds = folds, min(folds, int(counts.min()))
+        if 2 <= folds < asked and len(y) <= HELD_OUT:
+            warn(f"{folds} folds rather than {asked}: the class {names[counts.argmin()]} has {folds} rows.")
         if folds < 2:
             raise InputError(
                 f"The class {names[counts.argmin()]} has a single row, so no part of it can be held out. Remove it, or "

@@ -1,8 +1,8 @@
 """Files in, columns out: CSV, TSV, Parquet, svmlight, NumPy arrays and lines of text, whole or in chunks.
 
 A `Frame` is a stretch of rows: numbers as float64 with NaN where a value is missing, everything else as text with ""
-there. What a column is, is decided on the first chunk and held against the rest, so that streaming and reading whole
-give the same.
+there. Each stretch is looked at by itself; whoever knows better, as a fitted model does, names the columns of text, so
+that what a row becomes does not depend on those around it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 import sklearn  # its datasets are loaded when they are first used: reading a table need not wait for them
 from numpy.typing import NDArray
 
-from krein.errors import InputError, one_of
+from krein.errors import InputError, one_of, warn
 
-__all__ = ["FORMATS", "Frame", "chunks", "count", "format_of", "is_text", "padded", "read"]
+__all__ = ["FORMATS", "Frame", "chunks", "count", "format_of", "is_text", "padded", "read", "typed"]
 
 EXTENSIONS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".svm": "svmlight",
@@ -31,6 +31,7 @@ MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))  # whatever t
 _NOT_NUMPY = "It is something else, cut off, or holds pickled objects, which are not opened."
 CHUNK = 50_000  # rows
 Column = NDArray[Any]  # (n,), float64 or str objects
+Texts = frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,12 @@ class Frame:
         """The rows at these positions."""
         return Frame(self.names, tuple(column[rows] for column in self.columns))
 
+    def with_column(self, name: str, column: Column) -> Frame:
+        """The frame with another column in the place of this one."""
+        return Frame(
+            self.names, tuple(column if n == name else c for n, c in zip(self.names, self.columns, strict=True))
+        )
+
     def _place(self, name: str) -> int:
         if name in self.names:
             return self.names.index(name)
@@ -77,6 +84,11 @@ class Frame:
 def is_text(column: Column) -> bool:
     """Whether a column holds text rather than numbers."""
     return column.dtype.kind == "O"
+
+
+def typed(column: Column) -> Column:
+    """A column of text as numbers, if all of its values are some."""
+    return _column(column.tolist()) if is_text(column) else column
 
 
 def format_of(path: Path, format: str | None = None) -> str:
@@ -94,16 +106,16 @@ def format_of(path: Path, format: str | None = None) -> str:
     return found
 
 
-def read(path: Path, format: str | None = None) -> Frame:
-    """The whole file."""
-    return _joined(list(chunks(path, format)), path)
+def read(path: Path, format: str | None = None, texts: Iterable[str] = ()) -> Frame:
+    """The whole file; the columns ``texts`` as they are spelled, even if they are numbers."""
+    return _joined(list(chunks(path, format, texts=texts)), path)
 
 
-def chunks(path: Path, format: str | None = None, size: int = CHUNK) -> Iterator[Frame]:
-    """The file in stretches of at most ``size`` rows; at least one row in all."""
+def chunks(path: Path, format: str | None = None, size: int = CHUNK, texts: Iterable[str] = ()) -> Iterator[Frame]:
+    """The file in stretches of at most ``size`` rows, at least one row in all; ``texts`` as in `read`."""
     reader = _READERS[format_of(path, format)]
     seen = 0
-    for frame in reader(path, size):
+    for frame in reader(path, size, frozenset(texts)):
         seen += len(frame)
         yield frame
     if seen == 0:
@@ -153,13 +165,17 @@ def _no_text(piece: Column, name: str, path: Path) -> Column:
 
 # -- one reader per format -----------------------------------------------------------------------------------------
 
+Reader = Callable[[Path, int, Texts], Iterator[Frame]]
 
-def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
-    def reader(path: Path, size: int) -> Iterator[Frame]:
+
+def _separated(delimiter: str) -> Reader:
+    def reader(path: Path, size: int, texts: Texts) -> Iterator[Frame]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             try:
-                first = next(lines, None)
+                first, blank = next(lines, None), 0
+                while first == []:
+                    first, blank = next(lines, None), blank + 1
                 if first is None:
                     return
                 header = not any(v is not None and v == v for v in map(_number, first))
@@ -173,6 +189,7 @@ def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
                 while block := pending + list(islice(lines, size - len(pending))):
                     pending = []
                     rows = [row for row in block if row]
+                    blank += len(block) - len(rows)
                     for row in rows:
                         if len(row) != len(names):
                             raise InputError(
@@ -180,7 +197,9 @@ def _separated(delimiter: str) -> Callable[[Path, int], Iterator[Frame]]:
                                 f"has {len(names)}. Is the separator {delimiter!r}? Quote fields that contain it."
                             )
                     if rows:
-                        yield Frame(names, tuple(_column(cells) for cells in zip(*rows, strict=True)))
+                        columns = zip(names, zip(*rows, strict=True), strict=True)
+                        yield Frame(names, tuple(_column(cells, name in texts) for name, cells in columns))
+                _skipped(path, blank)
             except csv.Error as error:
                 kind = "csv" if delimiter == "," else "tsv"
                 raise InputError(
@@ -199,14 +218,21 @@ def _not_utf8(path: Path, error: UnicodeDecodeError) -> InputError:
     )
 
 
-def _column(cells: Sequence[str]) -> Column:
-    """Numbers if all cells are, but for missing ones; else text."""
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        pass
-    values = [_number(cell) for cell in cells]
-    if any(v is None for v in values):
+def _skipped(path: Path, blank: int) -> None:
+    if blank:
+        lines = "1 blank line was" if blank == 1 else f"{blank} blank lines were"
+        warn(f"{path.name}: {lines} skipped, as no row.")
+
+
+def _column(cells: Sequence[str], text: bool = False) -> Column:
+    """Numbers if all cells are, but for missing ones, and if no ``text`` is asked for; else text."""
+    values: list[float | None] = []
+    if not text:
+        try:
+            return np.array(cells, dtype=np.float64)
+        except ValueError:
+            values = [_number(cell) for cell in cells]
+    if text or any(v is None for v in values):
         return np.array([_word(cell) for cell in cells], dtype=object)
     return np.array(values, dtype=np.float64)
 
@@ -225,7 +251,7 @@ def _word(cell: str) -> str:
     return "" if cell.strip().lower() in MISSING else cell.strip()
 
 
-def _parquet(path: Path, size: int) -> Iterator[Frame]:
+def _parquet(path: Path, size: int, texts: Texts) -> Iterator[Frame]:
     try:
         from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
@@ -235,33 +261,34 @@ def _parquet(path: Path, size: int) -> Iterator[Frame]:
         with ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=size):
                 columns = []
-                for column in batch.columns:
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     kind = column.type
-                    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+                    spelled = name in texts and not types.is_floating(kind)  # numbers with a point have many spellings
+                    if not spelled and (types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)):
                         columns.append(np.asarray(column.cast("float64").to_numpy(zero_copy_only=False)))
                     elif types.is_decimal(kind):
                         values = [float("nan") if v is None else float(v) for v in column.to_pylist()]
                         columns.append(np.array(values, dtype=np.float64))
                     else:  # texts; and dates, lists or bytes as they are printed
-                        texts = ["" if v is None else str(v) for v in column.to_pylist()]
-                        columns.append(np.array(texts, dtype=object))
+                        words = ["" if v is None else str(v) for v in column.to_pylist()]
+                        columns.append(np.array(words, dtype=object))
                 yield Frame(tuple(batch.schema.names), tuple(columns))
     except ArrowException as error:
         raise InputError(f"{path.name} is not a readable Parquet file: {error}") from error
 
 
-def _svmlight(path: Path, size: int) -> Iterator[Frame]:
+def _svmlight(path: Path, size: int, _texts: Texts) -> Iterator[Frame]:
     try:
         X, y = sklearn.datasets.load_svmlight_file(str(path))
     except (ValueError, OverflowError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} cannot be read as svmlight: {error}.") from error
+        raise InputError(f"{path.name} cannot be read as svmlight: {str(error).rstrip('.')}.") from error
     names = ("target", *(f"x{i}" for i in range(X.shape[1])))
     for start in range(0, X.shape[0], size):
         part = X[start : start + size].toarray()
         yield Frame(names, (y[start : start + size], *part.T))
 
 
-def _npy(path: Path, size: int) -> Iterator[Frame]:
+def _npy(path: Path, size: int, _texts: Texts) -> Iterator[Frame]:
     try:
         X = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -269,7 +296,7 @@ def _npy(path: Path, size: int) -> Iterator[Frame]:
     yield from _rows_of(np.asarray(X)[:, None] if X.ndim == 1 else X, None, path, size)
 
 
-def _npz(path: Path, size: int) -> Iterator[Frame]:
+def _npz(path: Path, size: int, _texts: Texts) -> Iterator[Frame]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -289,43 +316,50 @@ def _rows_of(X: Any, y: Any, path: Path, size: int) -> Iterator[Frame]:
         raise InputError(f"{path.name}: y must have one value per row, shape {(len(X),)}; it has {y.shape}.")
     names = (*(f"x{i}" for i in range(X.shape[1])), *(() if y is None else ("y",)))
     for start in range(0, len(X), size):
-        part = [_typed(column) for column in np.asarray(X[start : start + size]).T]
-        yield Frame(names, (*part, *(() if y is None else (_typed(y[start : start + size]),))))
+        part = [_as_column(column) for column in np.asarray(X[start : start + size]).T]
+        yield Frame(names, (*part, *(() if y is None else (_as_column(y[start : start + size]),))))
 
 
-def _typed(column: Any) -> Column:
+def _as_column(column: Any) -> Column:
     if column.dtype.kind in "US":
         return np.array([str(v) for v in column.tolist()], dtype=object)
     return np.asarray(column, dtype=np.float64)
 
 
-def _text(path: Path, size: int) -> Iterator[Frame]:
-    """One object per line; what follows a tab is its label, on every line or on none."""
+def _text(path: Path, size: int, texts: Texts) -> Iterator[Frame]:
+    """One object per line; what follows a tab is its label, on every line or on none.
+
+    An empty line is the empty text; but those after the last line that is not empty are none.
+    """
     with path.open(encoding="utf-8-sig") as file:
         labelled: bool | None = None
+        empty = 0  # lines that another one has to follow
         try:
             while lines := [line.rstrip("\r\n") for line in islice(file, size)]:
-                fields = [line.split("\t") for line in lines if line]
+                last = next((i for i in range(len(lines), 0, -1) if lines[i - 1]), 0)
+                fields = [line.split("\t") for line in ([""] * empty + lines[:last] if last else [])]
+                empty = len(lines) - last + (0 if last else empty)
                 labelled = len(fields[0]) == 2 if labelled is None and fields else labelled
                 wrong = next((row for row in fields if len(row) != (2 if labelled else 1)), None)
                 if wrong is not None:
                     raise InputError(
                         f"{path.name}: each line must be one text{', a tab and its label' if labelled else ''}; "
-                        f"got {len(wrong)} fields in {wrong[0][:40]!r}."
+                        f"got {len(wrong)} fields in {wrong[0][:40]!r}. Empty lines count, but for the last ones."
                     )
                 if fields:
                     columns = list(zip(*fields, strict=True))
-                    texts = np.array(columns[0], dtype=object)
+                    words = np.array(columns[0], dtype=object)
                     yield (
-                        Frame(("text", "label"), (texts, _column(columns[1])))
+                        Frame(("text", "label"), (words, _column(columns[1], "label" in texts)))
                         if labelled
-                        else Frame(("text",), (texts,))
+                        else Frame(("text",), (words,))
                     )
+            _skipped(path, empty)
         except UnicodeDecodeError as error:
             raise _not_utf8(path, error) from error
 
 
-_READERS: dict[str, Callable[[Path, int], Iterator[Frame]]] = {
+_READERS: dict[str, Reader] = {
     "csv": _separated(","),
     "tsv": _separated("\t"),
     "parquet": _parquet,

@@ -1,8 +1,9 @@
 """The command line: words in, one public function called, one value printed.
 
 A mistake of the user's (any ValueError, or a file that cannot be read or written) is one sentence and exit code 2; work
-that could not be finished is exit code 1. Each command is a module of this room, loaded when it is asked for, so that
-help comes at once.
+that could not be finished is exit code 1, Ctrl-C 130. Each command is a module of this room, loaded when it is asked
+for; what it needs to do its work it imports in its body, as scikit-learn takes seconds, for which help and completion
+need not wait.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ class Unfinished(click.ClickException):
     exit_code = 1
 
 
+class Stopped(click.ClickException):
+    """Ctrl-C: not a failure, and not finished."""
+
+    exit_code = 130
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"\n{self.message}", file=file, err=True)
+
+
 class Commands(click.Group):
     """A group whose commands are loaded by name and may raise what a user can put right."""
 
@@ -59,6 +69,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # `krein predict ... | head`: click ends quietly
             raise
+        except KeyboardInterrupt:
+            raise Stopped("Stopped before the end, by Ctrl-C.") from None
         except (ValueError, OSError, ImportError) as error:
             if isinstance(error, ImportError) and not isinstance(error, krein.KreinError):
                 raise

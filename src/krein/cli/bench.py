@@ -6,10 +6,6 @@ import json
 from dataclasses import asdict
 
 import click
-from threadpoolctl import threadpool_limits
-from tqdm import tqdm
-
-from krein.experiments import bench
 
 __all__ = ["command"]
 
@@ -29,6 +25,11 @@ def command(rows: int, seed: int, as_json: bool) -> None:
       krein bench
       krein bench --rows 50000
     """
+    from threadpoolctl import threadpool_limits
+    from tqdm import tqdm
+
+    from krein.experiments import bench
+
     with threadpool_limits(1), tqdm(total=3, disable=None, leave=False) as bar:
 
         def step(what: str) -> None:

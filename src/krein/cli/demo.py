@@ -6,19 +6,14 @@ import json
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from tqdm import tqdm
 
-from krein.datasets import digits
-from krein.display import check_matplotlib
 from krein.errors import KreinWarning
-from krein.experiments import demo as demonstration
-from krein.inspection import inspect
-from krein.kernels import Sigmoid
-from krein.model import learn
-from krein.reading import Frame
+
+if TYPE_CHECKING:
+    from krein.experiments.demo import Cell
 
 __all__ = ["command"]
 
@@ -48,6 +43,11 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
       krein demo --quick --output /tmp/demo
       krein demo --seed 7 --json
     """
+    from tqdm import tqdm
+
+    from krein.display import check_matplotlib
+    from krein.experiments import demo as demonstration
+
     begin = time.perf_counter()
     check_matplotlib()  # now, rather than after all the work
     output.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
         )
 
 
-def _facts(cell: demonstration.Cell) -> dict[str, Any]:
+def _facts(cell: Cell) -> dict[str, Any]:
     """A line of the table in plain values."""
     both = {"pairwise": cell.pairwise, "shared": cell.shared}
     return {
@@ -103,6 +103,12 @@ def _facts(cell: demonstration.Cell) -> dict[str, Any]:
 
 def _report(output: Path, seed: int, quick: bool) -> tuple[Path, str]:
     """Inspect an indefinite kernel on handwritten digits, learn with it, and write what came of both."""
+    from krein.datasets import digits
+    from krein.inspection import inspect
+    from krein.kernels import Sigmoid
+    from krein.model import learn
+    from krein.reading import Frame
+
     data = digits()
     n = 250 if quick else 600
     X, y = data.X[:n] / 16.0, data.y[:n]

@@ -6,14 +6,17 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from krein.cli import options
+from krein.cli.words import MACHINES
 from krein.errors import InputError
-from krein.model import MACHINES, Model, learn, target_of
-from krein.persistence import save
+
+if TYPE_CHECKING:  # loaded where they are used: see krein.cli
+    from krein.model import Model
+    from krein.reading import Frame
 
 __all__ = ["command"]
 
@@ -54,22 +57,24 @@ def command(
     Examples:
       krein fit digits.csv --target label
       krein fit houses.parquet --target price --max-memory 500MB
-      krein fit peptides.txt --kernel edit
+      krein fit peptides.txt
       krein fit digits.csv --kernel tl1 -k rho=3 -p C=10 --output digits.krein --json
     """
+    from krein.model import learn
+    from krein.persistence import save
+    from krein.reading import format_of
+
+    kind = format_of(data, format_)
     output = output or data.with_suffix(".krein")
     options.writable(output, data, suffix=".krein")
-    kernel = kernel or "rbf"
+    kernel, remarks = options.kernel_default(kernel, kind)
     given = {"kernel": kernel, "n_blocks": blocks, "rank": rank, "max_error": max_error, "max_memory": max_memory}
     parameters = {name: value for name, value in given.items() if value is not None} | param
     parameters |= options.kernel_parameters(kernel, gamma, degree, coef0, kernel_param)
-    frame = options.table(data, format_, drop)
+    with options.warned() as of_file:
+        frame, column = _table(data, kind, drop, target, task)
     if rank is not None and rank > len(frame):
         raise InputError(f"--rank is at most the number of rows, {len(frame)}; got {rank}.")
-    column = target_of(frame.names, target)
-    if column is None:
-        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
-        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
     terminal = sys.stderr.isatty()
     with options.warned() as said:
         model = learn(
@@ -79,7 +84,8 @@ def command(
         )  # fmt: skip
     save(model, output)
     facts = summary(model, len(frame), output)
-    notes = model.encoder.notes if model.encoder else ()
+    made = model.encoder.notes if model.encoder else options.unused(frame.without([column]), model.text, kernel)
+    notes = (*remarks, *made, *of_file)
     if as_json:
         click.echo(json.dumps(facts | {"notes": list(notes), "warnings": said}, indent=1))
         return
@@ -87,6 +93,27 @@ def command(
     for line in [*lines, *(f"  warning   {options.short(warning)}" for warning in said)]:
         click.echo(line)
     click.echo(f"\nNext: krein predict {output} FILE")
+
+
+def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, task: str) -> tuple[Frame, str]:
+    """The file without what --drop leaves out, and the name of its target, whose classes are as the file spells them.
+
+    Which column that is must be known before it is read, so the first row is read for the names.
+    """
+    from krein.model import spelled, target_of
+    from krein.reading import chunks, read
+
+    binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling there, and the first row costs as all do
+    frame = options.dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
+    column = target_of(frame.names, target)
+    if column is None:
+        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
+        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
+    column = frame.name_of(column)
+    if binary:
+        return frame, column
+    frame = options.dropped(read(data, kind, () if task == "regression" else (column,)), drop)
+    return frame.with_column(column, spelled(frame[column], task)), column
 
 
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
@@ -122,12 +149,14 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
 
 def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     """The summary for people."""
+    from krein.report.markup import si
+
     features = f", {_count(facts['features'], 'feature')}" if facts["features"] else ""
     lines = [f"{facts['machine']} of {facts['target']!r} from {facts['rows']} rows of {data.name}{features}"]
     if facts["score"]:
         lines.append(f"  {facts['score']['name']:<9} {_scored(facts['score'])}")
     error, negative, seconds = facts["relative_error"], facts["n_negative"], facts["seconds"]
-    size = f"{facts['bytes'] / 1e6:.3g} MB"
+    size = si(facts["bytes"])
     if error is not None and error < ROUNDING:
         size += ", exact"
     else:
@@ -140,7 +169,7 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
         f"  matrix    {_count(facts['blocks'], 'block')}, {_count(facts['directions'], 'direction')}, {size}",
         f"  spectrum  {_count(negative, 'negative eigenvalue')}{', ' + corrected if negative else ''}",
         f"  time      {judged}{seconds['fitting']:.1f} s to fit it",
-        f"  saved     {facts['model']}, {facts['file_bytes'] / 1e6:.3g} MB",
+        f"  saved     {facts['model']}, {si(facts['file_bytes'])}",
     ]
     return lines
 

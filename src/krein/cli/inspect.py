@@ -7,21 +7,20 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from krein.cli import options
-from krein.encoding import encoder_for
 from krein.errors import InputError
-from krein.estimators.naming import kernel_for
-from krein.inspection import Inspection
-from krein.inspection import inspect as look
-from krein.model import ON_SPHERE, answers, objects_of, target_of, text_column, text_kernel
-from krein.reading import Frame, is_text
+
+if TYPE_CHECKING:  # loaded where they are used: see krein.cli
+    from krein.inspection import Inspection
+    from krein.reading import Frame
 
 __all__ = ["command"]
+
+FEW = 10  # rows below which what is learned from some says nothing of the others
 
 
 @click.command("inspect")
@@ -51,18 +50,25 @@ def command(
     Examples:
       krein inspect digits.csv --kernel tl1 --html report.html
       krein inspect digits.csv --target label --kernel sigmoid -k coef0=-1
-      krein inspect peptides.txt --kernel edit --max-evaluations 250000
+      krein inspect peptides.txt --max-evaluations 250000
       krein inspect digits.csv --model digits.krein --html report.html
       krein inspect similarities.npy --kernel precomputed --json
     """
-    options.writable(html)
-    given = options.kernel_parameters(kernel or "rbf", gamma, degree, coef0, kernel_param)
+    from krein.inspection import inspect as look
+    from krein.model import answers, target_of
+    from krein.reading import format_of, read
+
+    options.writable(html, data, *([] if model is None else [model]), suffix=".html", what="report")
+    kind = format_of(data, format_)
+    named, remarks = options.kernel_default(kernel, kind) if model is None else ("rbf", ())
+    given = options.kernel_parameters(named, gamma, degree, coef0, kernel_param)
     if model is not None and (kernel is not None or given):
         raise InputError("--model brings its own kernel; leave out --kernel and its parameters.")
-    begin = time.perf_counter()
-    frame = options.table(data, format_, drop)
-    reading = time.perf_counter() - begin
     fitted = None if model is None else options.loaded(model)
+    begin = time.perf_counter()
+    with options.warned() as of_file:
+        frame = options.dropped(read(data, kind, fitted.texts if fitted else ()), drop)
+    reading = time.perf_counter() - begin
     column = target_of(frame.names, target) if target is not None or len(frame.names) > 1 else None
     if fitted is not None:
         column, task = (fitted.target if fitted.target in frame.names else None), fitted.task
@@ -70,18 +76,23 @@ def command(
     if column is not None:
         y, task = answers(frame[column], column, task)
         y = y - y.mean() if task == "regression" else y
+    if y is not None and len(y) < FEW:
+        remarks = (*remarks, f"{len(y)} rows are too few to compare corrections by; it takes {FEW}")
+        y = None
     with options.warned() as said:
         notes: tuple[str, ...] = ()
         if fitted is not None:
             objects, compares = fitted.objects(frame), fitted.estimator.approximation_.kernel
+            if fitted.encoder is not None:
+                notes = tuple(fitted.encoder.told(fitted.encoder.odd(frame), len(frame)))
         else:
             rest = frame if column is None else frame.without([column])
-            objects, compares, notes = _compared(rest, kernel or "rbf", scale, given)
+            objects, compares, notes = _compared(rest, named, scale, given)
         found = look(
             objects, compares, y, task=task, learner=learner, max_evaluations=max_evaluations,
             random_state=seed, verbose=int(sys.stderr.isatty()),
         )  # fmt: skip
-    found = replace(found, notes=(*found.notes, *notes, *said))
+    found = replace(found, notes=(*found.notes, *remarks, *notes, *of_file, *said))
     if html is not None:
         found.report(html, fitted, title=f"{data.name}: a krein report", data=data.name, seconds={"Reading": reading})
     _say(found, html, as_json)
@@ -98,6 +109,13 @@ def _say(found: Inspection, html: Path | None, as_json: bool) -> None:
 
 def _compared(frame: Frame, kernel: str, scale: str, given: dict[str, Any]) -> tuple[Any, Any, tuple[str, ...]]:
     """What is compared, by what, and what was done to the columns."""
+    import numpy as np
+
+    from krein.encoding import encoder_for
+    from krein.estimators.naming import kernel_for
+    from krein.model import ON_SPHERE, objects_of, text_column, text_kernel
+    from krein.reading import is_text
+
     if kernel == "precomputed":
         if any(is_text(column) for column in frame.columns):
             raise InputError("--kernel precomputed needs a square matrix of numbers; the file holds text.")
@@ -110,7 +128,7 @@ def _compared(frame: Frame, kernel: str, scale: str, given: dict[str, Any]) -> t
     params = given.get("kernel_params", {})
     text = text_column(frame, kernel)
     if text is not None:
-        return objects_of(frame, text, None, False), text_kernel(kernel, params), ()
+        return objects_of(frame, text, None, False), text_kernel(kernel, params), options.unused(frame, text, kernel)
     encoder = encoder_for(frame, scale)
     X = objects_of(frame, None, encoder, kernel in ON_SPHERE)
     gamma = given.get("gamma", "scale")  # this and coef0 as in krein fit

@@ -5,31 +5,34 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from krein.encoding import SCALES
+from krein.cli.words import FORMATS, KERNELS, SCALES, TASKS
 from krein.errors import InputError, KreinWarning
-from krein.model import KERNELS, TASKS, Model, parameters_of
-from krein.persistence import load
-from krein.reading import FORMATS, Frame, format_of, read
+
+if TYPE_CHECKING:  # loaded where they are used: see krein.cli
+    from krein.model import Model
+    from krein.reading import Frame
 
 __all__ = [
     "AS_JSON",
     "FORMAT",
     "SEED",
+    "dropped",
+    "kernel_default",
     "kernel_options",
     "kernel_parameters",
     "loaded",
     "nbytes",
     "settings",
     "short",
-    "table",
     "table_options",
+    "unused",
     "warned",
     "writable",
 ]  # fmt: skip
@@ -105,7 +108,7 @@ def kernel_options(gamma: str, *more: str) -> Callable[[F], F]:
     matrix = " precomputed: DATA is a square matrix." if "precomputed" in more else ""
     return _all(
         click.option("--kernel", type=click.Choice(names), metavar="NAME",
-                     help=f"One of {', '.join(names)}; by default rbf.{matrix}"),
+                     help=f"One of {', '.join(names)}; by default rbf, for a file of texts edit.{matrix}"),
         click.option("--gamma", callback=parsed, metavar="VALUE", help=gamma),
         click.option("--degree", type=float, help="Of a polynomial."),
         click.option("--coef0", type=float, help="Of a polynomial or the sigmoid: what is added to the product."),
@@ -123,15 +126,33 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def table(data: Path, format: str | None, drop: tuple[str, ...]) -> Frame:
-    """The whole file without the columns of --drop."""
-    return read(data, format_of(data, format)).without([name for some in drop for name in some.split(",") if name])
+def dropped(frame: Frame, drop: Iterable[str]) -> Frame:
+    """The frame without the columns of --drop."""
+    return frame.without([name for some in drop for name in some.split(",") if name])
+
+
+def kernel_default(kernel: str | None, kind: str) -> tuple[str, tuple[str, ...]]:
+    """The kernel that was asked for, or the one for this format of file, and what is to be said of it."""
+    if kernel is None and kind == "text":  # as categories no new text would be like any other
+        return "edit", ("texts are compared by --kernel edit, as none was named",)
+    return kernel or "rbf", ()
+
+
+def unused(frame: Frame, text: str | None, kernel: str) -> tuple[str, ...]:
+    """What is to be said of columns beside that of the texts, which are not compared."""
+    others = [name for name in frame.names if name != text]
+    if text is None or not others:
+        return ()
+    shown = ", ".join(others[:5]) + " ..." * (len(others) > 5)
+    return (f"{shown}: not used, --kernel {kernel} compares the texts of {text!r} alone",)
 
 
 def kernel_parameters(
     kernel: str, gamma: Any, degree: float | None, coef0: float | None, further: dict[str, Any]
 ) -> dict[str, Any]:
     """What was given of gamma and kernel_params; an option that the kernel does not have is a mistake, not nothing."""
+    from krein.model import parameters_of
+
     options = {"gamma": gamma, "degree": degree, "coef0": coef0}
     given = {name: value for name, value in options.items() if value is not None}
     known = () if kernel == "precomputed" else parameters_of(kernel)
@@ -146,6 +167,9 @@ def kernel_parameters(
 
 def loaded(path: Path) -> Model:
     """The model that krein fit wrote to ``path``."""
+    from krein.model import Model
+    from krein.persistence import load
+
     if not path.is_file():
         raise InputError(f"{path} is not a file.")
     found = load(path)
@@ -154,7 +178,7 @@ def loaded(path: Path) -> Model:
     return found
 
 
-def writable(path: Path | None, *sources: Path, suffix: str = "") -> None:
+def writable(path: Path | None, *sources: Path, suffix: str = "", what: str = "model file") -> None:
     """Raise InputError if the file cannot be written, or is a source: now, rather than after all the work."""
     if path is None:
         return
@@ -165,7 +189,7 @@ def writable(path: Path | None, *sources: Path, suffix: str = "") -> None:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: it is read-only, or its folder is. Give another place.")
     if not path.name.endswith(suffix):
-        raise InputError(f"A model file's name ends in {suffix}; got {path.name}. Call it {path.name}{suffix}.")
+        raise InputError(f"A {what}'s name ends in {suffix}; got {path.name}. Call it {path.name}{suffix}.")
 
 
 @contextmanager

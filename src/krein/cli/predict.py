@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-import numpy as np
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from krein.cli import options
-from krein.model import Model
-from krein.reading import Frame, chunks, count, format_of, is_text, padded
+
+if TYPE_CHECKING:  # loaded where they are used: see krein.cli
+    from krein.model import Model
+    from krein.reading import Frame
 
 __all__ = ["command"]
 
@@ -34,7 +35,7 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
     """Predict the rows of DATA with a model that `krein fit` saved; one line per row, in their order.
 
     DATA is read and predicted in stretches, so it may be larger than memory. If it has the target's column, the score
-    is said at the end (on stderr).
+    is said at the end (on stderr). The file of --output is written whole or not at all.
 
     \b
     Examples:
@@ -42,29 +43,48 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
       krein predict houses.krein new.parquet --output predictions.csv
       krein predict houses.krein new.csv --std --json
     """
+    from tqdm import tqdm
+
+    from krein.reading import chunks, count, format_of, padded
+
     options.writable(output, data, model)
     fitted = options.loaded(model)
     kind, tally = format_of(data, format_), _Tally(fitted)
     with ExitStack() as stack:
-        out = sys.stdout if output is None else None
         said = stack.enter_context(options.warned())
         total = count(data, kind) if sys.stderr.isatty() else None
         bar = stack.enter_context(tqdm(total=total, unit=" rows", disable=None, desc="predict", leave=False))
-        for number, stretch in enumerate(chunks(data, kind, ROWS)):
+        out = sys.stdout if output is None else stack.enter_context(_whole(output))
+        for number, stretch in enumerate(chunks(data, kind, ROWS, fitted.texts)):
             frame = padded(stretch, fitted.columns) if kind == "svmlight" else stretch
             columns = fitted.predict_with_std(frame) if std else (fitted.predict(frame),)
-            if out is None and output is not None:  # not before there is something: a mistake must not empty a file
-                out = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
-            _write(out or sys.stdout, fitted.target, columns, as_json, header=number == 0)
+            _write(out, fitted.target, columns, as_json, header=number == 0)
             tally.add(frame, columns[0])
             bar.update(len(frame))
     for line in (*tally.notes, *said, *tally.score):
         click.echo(line, err=True)
 
 
+@contextmanager
+def _whole(path: Path) -> Iterator[TextIO]:
+    """The file to write to, which gets its name when all is in it; a device or a pipe has its name already."""
+    from krein.persistence.container import replacing
+
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    with replacing(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # flushed, and left open for the other to put in place
+
+
 def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, header: bool) -> None:
     names = (target, f"{target}_std")[: len(columns)]
-    rows = zip(*(np.asarray(c).tolist() for c in columns), strict=True)
+    rows = zip(*(c.tolist() for c in columns), strict=True)
     if as_json:
         out.writelines(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
         return
@@ -79,31 +99,44 @@ class _Tally:
 
     def __init__(self, model: Model) -> None:
         self.model, self.rows, self.known, self.right = model, 0, 0, 0
-        self.moments = np.zeros(3)  # of y around the training rows' mean: sum, sum of squares; and the squared errors
-        self.odd = dict.fromkeys(model.encoder.columns if model.encoder else (), 0)
+        self.moments = [0.0, 0.0, 0.0]  # of y around the training rows' mean: sum, of squares; and the squared errors
+        self.odd = dict.fromkeys((c.name for c in model.encoder.columns) if model.encoder else (), 0)
+        labels = [str(label) for label in getattr(model.estimator, "classes_", ())]
+        self.labels: dict[Any, str] = {number: label for label in labels if (number := _number(label)) is not None}
+        self.labels |= {label: label for label in labels}
 
     def add(self, frame: Frame, predicted: Any) -> None:
+        import numpy as np
+
+        from krein.reading import is_text
+
         self.rows += len(frame)
-        for column in self.odd:
-            self.odd[column] += column.odd(frame[column.name])
+        if self.model.encoder is not None:
+            for name, odd in self.model.encoder.odd(frame).items():
+                self.odd[name] += odd
         if self.model.target not in frame.names:
             return
         y = frame[self.model.target]
         if self.model.task == "classification":
-            words = _words(y)
-            known = ~np.isin(words, ("", "nan"))
-            self.right += int(np.sum((words == _words(predicted)) & known))
+            known = y != "" if is_text(y) else y == y
+            said = zip(y.tolist(), predicted.tolist(), strict=True)
+            self.right += sum(self._label(told) == str(label) for told, label in said)
         elif is_text(y):
             return
         else:
             known = np.isfinite(y)
             around = y[known] - self.model.offset
-            self.moments += np.sum(around), np.sum(around**2), np.sum((y - predicted)[known] ** 2)
+            more = np.sum(around), np.sum(around**2), np.sum((y - predicted)[known] ** 2)
+            self.moments = [a + float(b) for a, b in zip(self.moments, more, strict=True)]
         self.known += int(known.sum())
+
+    def _label(self, value: Any) -> str | None:
+        """The class a value in a file stands for: as it is spelled, else as a number, 3.0 for the class 3."""
+        return self.labels.get(str(value)) or self.labels.get(_number(value))
 
     @property
     def notes(self) -> list[str]:
-        return [f"{c.name}: {c.remedy.format(odd, self.rows)}" for c, odd in self.odd.items() if odd]
+        return self.model.encoder.told(self.odd, self.rows) if self.model.encoder else []
 
     @property
     def score(self) -> list[str]:
@@ -116,7 +149,8 @@ class _Tally:
         return [f"{rows}, R² {1.0 - self.moments[2] / spread:.4f}"] if spread > 0 else [f"{rows}, all the same: no R²"]
 
 
-def _words(values: Any) -> NDArray[Any]:
-    """Labels in one spelling: 3.0 in a file is the class 3."""
-    listed = np.asarray(values).tolist()
-    return np.array([f"{v:.0f}" if isinstance(v, float) and v.is_integer() else str(v) for v in listed])
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from krein.errors import ModelFileError
 
-__all__ = ["TENSORS", "Opened", "opened", "write"]
+__all__ = ["TENSORS", "Opened", "opened", "replacing", "write"]
 
 TENSORS = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16", "U32": "uint32",
@@ -65,7 +65,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     if len(text) > LONGEST:
         raise ModelFileError(f"The header of {path} would take {len(text)} bytes, and no more than {LONGEST} are read.")
     start = LENGTH.pack(len(text)) + text
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(start)
         for part in flat.values():
             for chunk in _chunks(part):
@@ -78,7 +78,7 @@ def _entry(kind: str, shape: tuple[int, ...], offset: int, size: int) -> dict[st
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file under another name in the same folder, which takes the place of ``path`` once it is safely on disk."""
     target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
