@@ -50,7 +50,13 @@ def start(
     """The command in a process group of its own, whose id is that of the first process."""
     command = [sys.executable, "-c", "from krein.cli import main; main()", "reproduce", *arguments]
     command += ["--n-jobs", str(n_jobs), "--output", str(output)]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background shells ignore it
+    )
     STARTED.append(child.pid)
     return child
 

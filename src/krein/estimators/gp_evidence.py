@@ -9,30 +9,32 @@ how much of the short scales the approximation can hold, so its own evidence on 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
 
 from krein.approximation import Approximation
 from krein.arrays import Array, stream
 from krein.eigensystem import Eigensystem
 from krein.error_estimate import EXACT_ROWS
-from krein.errors import InputError
+from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import is_exact
 from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, posterior, scaled
 from krein.estimators.sklearn_kernels import declared_psd, noise_place, scale_places, signal
 from krein.factorization import Factorization
 from krein.kernels import count_objects, take
+from krein.solvers.dense_dual import NotConverged
 
 __all__ = ["Group", "Learned", "exact_evidence", "judged", "known_noise", "learn", "noise_of", "rescaled"]
 
 ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
+SLOPE = 1e-3  # of the evidence in the log of a parameter, per number of y, where it counts as none
+TRIALS = 10  # along one line: what has not risen by then is rounding, or was far too long a step
+ATTEMPTS, GAIN = 3, 1e-2  # climbs from where the last one ended, and the share of the evidence that is worth another
 RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
 
 
@@ -55,6 +57,8 @@ class Learned:
     converged: bool
     how: str | None  # the correction it is best for
     earlier: tuple[Array, ...] = ()  # where the rows at random alone led
+    left: float = 0.0  # the largest slope that no bound stops
+    refused: int = 0  # points tried that have no evidence
 
     @property
     def candidates(self) -> tuple[Array, ...]:
@@ -182,10 +186,12 @@ def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int,
     ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
     found = [_climb(kernel, start, groups, way, optimizer) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
+    _tell(best)
     if groups[0] is whole:
         return best
     groups = groups + neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)
     last = _climb(kernel, best.theta, groups, best.how, optimizer)
+    _tell(last)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
     return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,))
 
@@ -212,15 +218,76 @@ def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, opti
         return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True, how)
     if optimizer != "fmin_l_bfgs_b":
         raise InputError(f"optimizer must be 'fmin_l_bfgs_b', a callable or None; got {optimizer!r}.")
-    result = minimize(objective, start, method="L-BFGS-B", jac=True, bounds=kernel.bounds)
-    if not result.success:
-        warnings.warn(
-            f"lbfgs failed to converge after {result.nit} iterations (status={result.status}): {result.message}. The "
-            "best parameters found are used; scale the data or widen the kernel's bounds.",
-            ConvergenceWarning,
-            stacklevel=2,
+    walled = Walled(objective)
+    if not np.isfinite(walled(start)[0]):
+        return Learned(np.array(start), -np.inf, 0, False, how)
+    ends, steps, enough = kernel.bounds, 0, SLOPE * sum(group.y.size for group in groups)
+    for again in range(ATTEMPTS):  # the later ones with a first step of length 1 where the gradient is longer
+        scale, before = max(1.0, float(np.linalg.norm(walled.slopes))) if again else 1.0, walled.value
+        options: Any = {"maxls": TRIALS, "gtol": 1e-5 / scale}
+        result = minimize(walled.over(scale), walled.theta, method="L-BFGS-B", jac=True, bounds=ends, options=options)
+        steps += int(result.nit)
+        left = float(np.abs(np.clip(walled.theta - walled.slopes, ends[:, 0], ends[:, 1]) - walled.theta).max())
+        if left <= enough or (again and before - walled.value <= GAIN * abs(before)):  # the rest is rounding
+            break
+    return Learned(walled.theta, -walled.value, steps, left <= enough, how, (), left, walled.refused)
+
+
+class Walled:
+    """What is to be minimised, made finite everywhere, and the least of it seen.
+
+    L-BFGS-B tries the whole gradient first where all bounds are finite, as a rule a corner of them. Where a covariance
+    is not positive definite there, its cubic through an infinite value is nan: it would go back to where it came from
+    and call that converged. Here the slope at the best point so far is mirrored instead: a step too long is a step up.
+    """
+
+    def __init__(self, objective: Callable[[Array], tuple[float, Array]]) -> None:
+        self.objective = objective
+        self.value = np.inf
+        self.theta: Array = np.empty(0)
+        self.slopes: Array = np.empty(0)
+        self.refused = 0  # points without a value
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        if np.array_equal(theta, self.theta):  # where a climb begins
+            return self.value, self.slopes
+        value, slopes = self.objective(theta)
+        if np.isfinite(value) and np.isfinite(slopes).all():
+            if value < self.value:
+                self.value, self.theta, self.slopes = float(value), theta.copy(), slopes
+            return value, slopes
+        self.refused += 1
+        if not len(self.theta):
+            return np.inf, slopes
+        up = abs(float(self.slopes @ (theta - self.theta))) + ROUNDING * (1.0 + abs(self.value))
+        return self.value + up, -self.slopes
+
+    def over(self, scale: float) -> Callable[[Array], tuple[float, Array]]:
+        """The same in other units."""
+
+        def scaled(theta: Array) -> tuple[float, Array]:
+            value, slopes = self(theta)
+            return value / scale, slopes / scale
+
+        return scaled
+
+
+def _tell(found: Learned) -> None:
+    """Warn of a theta that is not one of most evidence."""
+    if found.converged:
+        return
+    if not np.isfinite(found.evidence):
+        told = "cannot be evaluated at the parameters the kernel has: the covariance is not positive definite there"
+    else:
+        told = (
+            f"was left after {found.iterations} iterations with a slope of {found.left:.2g} in the log of a parameter"
         )
-    return Learned(result.x, -float(result.fun), int(result.nit), bool(result.success), how)
+        told += f"; at {found.refused} points tried the covariance is not positive definite" if found.refused else ""
+    warn(
+        f"The log evidence of the kernel's parameters {told}. The best parameters found are used. Targets with hardly "
+        "any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel narrower bounds.",
+        NotConverged,
+    )
 
 
 def _take(whole: Group, indices: Any) -> Group:
