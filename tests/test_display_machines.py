@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 from krein.display import (  # noqa: E402
     ConvergenceDisplay,
     CoreDisplay,
+    InspectionDisplay,
     KernelMatrixDisplay,
     MemoryDisplay,
     SpectrumDisplay,
@@ -217,12 +219,90 @@ def test_a_machine_that_chose_by_score_shows_scores(data):
 
 def test_names_of_spots_do_not_overlap():
     rng = np.random.default_rng(0)
-    spots = [Spot(2, k, int(1e6 * (1 + 0.1 * (k > 3) * rng.random())), 0.1) for k in range(1, 24)]
+    spots = [Spot(2, k, int(1e6 * (1 + 0.1 * (k > 20) * rng.random())), 0.1) for k in range(1, 24)]
     display = MemoryDisplay(spots=spots).plot()
     display.figure_.draw_without_rendering()
     boxes = [text.get_window_extent() for text in display.ax_.texts]
     assert 3 <= len(boxes) < 23  # those that would have been hidden are left out
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def crossings(axis):
+    """(label, line) of all pairs that touch, in pixels: each line cut into short pieces."""
+    axis.figure.canvas.draw()
+    found = []
+    for drawn in axis.get_lines():
+        if drawn.get_linestyle() == "None":
+            continue
+        ends = drawn.get_transform().transform(np.column_stack(drawn.get_data()).astype(float))
+        way = np.concatenate([np.linspace(a, b, 400) for a, b in pairwise(ends)])
+        for text in axis.texts:
+            box = text.get_window_extent()
+            inside = (way >= [box.x0, box.y0]).all(1) & (way <= [box.x1, box.y1]).all(1)
+            found += [(text.get_text(), drawn.get_label())] if inside.any() else []
+    return found
+
+
+def falling():
+    """Lines that cross and lie side by side, as real ones do."""
+    return [
+        Spot(c, k, int(1e4 * k * (1 + c / 8) + 2e5 * c), 1.5 / k**e)
+        for c, e in ((1, 0.9), (4, 1.0), (16, 1.2)) for k in (8, 16, 32, 64)
+    ]  # fmt: skip
+
+
+def test_no_line_runs_through_the_name_of_a_spot():
+    display = MemoryDisplay(spots=falling(), target=0.05).plot()
+    assert len(display.ax_.texts) >= 9
+    assert crossings(display.ax_) == []
+
+
+def test_no_line_runs_through_a_name_of_an_inspections_panels(data):
+    found = krein.inspect(data.X, krein.RBF(gamma=0.1), random_state=0)
+    display = InspectionDisplay.from_inspection(found)
+    panel = display.ax_[display.panels.index("memory")]
+    assert len(panel.texts) >= 2
+    assert crossings(panel) == []
+
+
+def test_errors_that_are_rounding_do_not_take_the_axis():
+    exact = Spot(1, 1200, 11_000_000, 4e-15)
+    display = MemoryDisplay(spots=falling(), chosen=exact).plot()
+    display.figure_.canvas.draw()
+    least, low = min(s.value for s in falling()), display.ax_.get_ylim()[0]
+    assert low > least / 10
+    (y,) = line(display, "chosen").get_ydata()
+    assert low < y < least / 2
+    assert line(display, "on this line: 0, to rounding").get_ydata()[0] == y
+    ticks = {t.get_text(): v for t, v in zip(display.ax_.get_yticklabels(), display.ax_.get_yticks(), strict=True)}
+    assert ticks.pop("0") == y
+    assert min(ticks.values()) > 2 * y
+    assert display.chosen.value == 4e-15
+
+
+def test_errors_that_are_all_rounding_are_drawn_as_they_are():
+    display = MemoryDisplay(spots=[Spot(1, 4, 1000, 0.0), Spot(1, 8, 2000, 3e-15)]).plot()
+    assert line(display, "1 block").get_ydata().tolist() == [1e-16, 3e-15]
+
+
+@pytest.mark.parametrize("kind", ["spectrum", "memory", "convergence", "uncertainty"])
+@pytest.mark.parametrize("size", [(6.4, 4.8), (4.5, 3.5)])
+def test_nothing_is_cut_off_on_plain_axes(machine, process, kind, size):
+    figure, axis = plt.subplots(figsize=size)
+    if kind == "spectrum":
+        display = SpectrumDisplay.from_estimator(machine, ("shift", "clip"), ax=axis)
+        assert "\n" in axis.get_xlabel()
+    elif kind == "memory":
+        display = MemoryDisplay(spots=falling(), chosen=falling()[2], target=0.05).plot(ax=axis, columns=2)
+    elif kind == "convergence":
+        display = ConvergenceDisplay.from_estimator(machine, ax=axis)
+    else:
+        display = UncertaintyDisplay.from_estimator(*process, ax=axis)
+    figure.canvas.draw()
+    seen = display.ax_.get_tightbbox()
+    assert min(seen.y0, figure.bbox.y1 - seen.y1) >= 0
+    if size[0] > 5:  # narrow paper cannot hold the words of a legend
+        assert min(seen.x0, figure.bbox.x1 - seen.x1) >= 0
 
 
 # -- uncertainty -------------------------------------------------------------------------------------------------------

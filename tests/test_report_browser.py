@@ -142,6 +142,13 @@ def page(tmp_path_factory) -> Path:
     return found.report(tmp_path_factory.mktemp("page") / "report.html", model, title="<A> title & more")
 
 
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory) -> Path:
+    """Of a matrix of rank 3: some errors are 0, and their axis has powers of ten."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    return krein.inspect(X, krein.Linear(), random_state=0).report(tmp_path_factory.mktemp("page") / "exact.html")
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_opens_at_once_without_a_complaint_or_a_request(browser, page, width, dark):
@@ -162,6 +169,57 @@ def test_a_request_would_be_seen_and_refused(browser, page, tmp_path):
     spoilt.write_text(text, encoding="utf-8")
     browser.open(spoilt)
     assert any("Content Security Policy" in json.dumps(event) for event in browser.told("Log.entryAdded"))
+
+
+OVERLAPS = """(async () => {
+  const out = [];
+  let texts = 0;
+  for (const figure of document.querySelectorAll('.chart')) {
+    const svg = figure.querySelector('.plot svg'), frame = svg.getBoundingClientRect();
+    const buttons = [...figure.querySelectorAll('.tools button')];
+    for (const button of buttons.length ? buttons : [null]) {
+      if (button) button.click();
+      const layer = [...svg.querySelectorAll('g[data-view]')].find(g => !g.hasAttribute('hidden'));
+      const seen = [...layer.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+      texts += seen.length;
+      const where = figure.id + ' ' + layer.dataset.view + ': ';
+      seen.forEach(([text, a], i) => {
+        if (a.left < frame.left - 1 || a.right > frame.right + 1) out.push(where + text + ' leaves the chart');
+        for (const [other, b] of seen.slice(0, i)) {
+          const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+          if (across > 0.5 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5)
+            out.push(where + text + ' lies on ' + other);
+        }
+      });
+      const marks = layer.querySelectorAll('.da').length, spots = layer.dataset.spots.split(' ').length;
+      if (marks && marks !== spots) out.push(where + (marks - spots) + ' marks are no points');
+    }
+  }
+  return [texts, out];
+})()"""
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["page", "exact"])
+def test_no_text_of_a_chart_lies_on_another_and_no_mark_looks_like_a_point(browser, request, width, name):
+    browser.open(request.getfixturevalue(name), width)
+    texts, found = browser.js(OVERLAPS)
+    assert texts > 30
+    assert found == []
+
+
+def test_a_table_that_goes_on_to_the_right_says_so(browser, page):
+    state = """[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility()).map(
+      e => [e.scrollWidth > e.clientWidth + 2, getComputedStyle(e.querySelector('caption'), '::after').content])"""
+    said = set()
+    for width in (360, 1280):
+        browser.open(page, width)
+        browser.js("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        for wide, text in browser.js(state):
+            assert ("scroll sideways" in text) == wide
+            said.add((width, wide))
+    assert {(360, True), (1280, False)} <= said
 
 
 def test_scales_switch(browser, page):

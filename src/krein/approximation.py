@@ -52,6 +52,11 @@ class Approximation:
     def __repr__(self) -> str:
         return f"Approximation({self.kernel!r}, {self.factorization!r})"
 
+    def _repr_html_(self) -> str:
+        from krein.report import summary  # a notebook's business
+
+        return summary.approximation(self)
+
     @property
     def n_blocks(self) -> int:
         return self.factorization.n_blocks

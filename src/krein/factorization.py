@@ -127,6 +127,11 @@ class Factorization:
             f"{self.dtype}, {self.nbytes / 2**20:.1f} MiB, shift {self.shift:.4g})"
         )
 
+    def _repr_html_(self) -> str:
+        from krein.report import summary  # a notebook's business
+
+        return summary.factorization(self)
+
     # -- the five verbs --------------------------------------------------------------------------------------------
 
     def project(self, x: Array) -> Array:

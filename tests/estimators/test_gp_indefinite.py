@@ -158,3 +158,20 @@ def test_a_kernel_said_to_be_psd_is_corrected_where_it_is_not(optimizer):
     sphere = X / np.linalg.norm(X, axis=1, keepdims=True)
     model = GaussianProcessRegressor(kernel, alpha=0.01, optimizer=optimizer, random_state=0).fit(sphere, y)
     assert model.correction_ == "none"
+
+
+@pytest.mark.filterwarnings("ignore::krein.errors.KreinWarning")
+@pytest.mark.parametrize("how", ["flip", "clip"])
+def test_rows_of_new_objects_beside_an_indefinite_matrix(how: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 3))
+    S, y = np.asarray(krein.Sigmoid(gamma=0.5)(X)), X[:, 0] ** 2
+    gp = krein.GaussianProcessRegressor(kernel="precomputed", correction=how, alpha=0.1, optimizer=None)
+    gp.fit(S[:60, :60], y[:60])
+    w, V = np.linalg.eigh(S[:60, :60])
+    kept = np.sign(w) if how == "flip" else (w > 0.0).astype(float)
+    K, turned = (V * (kept * w)) @ V.T, (V * kept) @ V.T
+    expected = S[60:, :60] @ turned @ np.linalg.solve(K + 0.1 * np.eye(60), y[:60])
+    np.testing.assert_allclose(gp.predict(S[60:, :60]), expected, atol=1e-9)
+    with pytest.raises(ValueError, match="how similar new objects are to themselves"):
+        gp.predict(S[60:, :60], return_std=True)

@@ -197,3 +197,18 @@ def test_a_matrix_that_was_changed_in_place_is_fitted_anew(wrap: type) -> None:
     krein.clear_cache()
     np.testing.assert_allclose(after, predictions())
     assert np.abs(after - before).max() > 1e-6
+
+
+def test_a_gaussian_process_takes_no_other_objects_than_the_rest() -> None:
+    y = np.array([float(len(word)) for word in X])
+    gp = krein.GaussianProcessRegressor(kernel=edit, correction="flip", optimizer=None, alpha=0.1)
+    with pytest.raises(ValueError, match="item 89 is nan"):
+        gp.fit([*X[:-1], float("nan")], y)
+    with pytest.raises(ValueError, match=r"row of shape \(1,\)"):
+        gp.fit(np.array(X, dtype=object)[:, None], y)
+    with pytest.raises(ValueError, match="is a distance"):
+        krein.GaussianProcessRegressor(kernel=krein.EditDistance()).fit(X, y)
+    with pytest.warns(krein.KreinWarning, match="indefinite"):
+        gp.fit(X, y)
+    with pytest.raises(ValueError, match="item 0 is None"):
+        gp.predict([None, "AC"])

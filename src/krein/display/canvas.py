@@ -23,6 +23,7 @@ __all__ = [
     "axes_for",
     "check_matplotlib",
     "figure_with_axes",
+    "fit_inside",
     "legend_above",
     "series_styles",
 ]
@@ -93,6 +94,23 @@ def legend_above(axis: Any, columns: int = 2, **options: Any) -> None:
     """A legend above the axes: inside, some curve always runs through it."""
     options = {"fontsize": 9, "frameon": False, "handlelength": 3.0} | options
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, **options)
+
+
+def fit_inside(axis: Any, gap: float = 2.0) -> None:
+    """Shrink a caller's axes by what their labels or legend would lose at the figure's edge, if nothing lays it out."""
+    root = axis.figure.canvas.figure
+    if root.get_layout_engine() is not None:
+        return
+    root.draw_without_rendering()
+    seen, paper, mine = axis.get_tightbbox(), root.bbox, axis.figure.bbox
+    left, low = max(0.0, paper.x0 + gap - seen.x0), max(0.0, paper.y0 + gap - seen.y0)
+    right, high = max(0.0, seen.x1 + gap - paper.x1), max(0.0, seen.y1 + gap - paper.y1)
+    place = axis.get_position()
+    across, up = (left + right) / mine.width, (low + high) / mine.height
+    if across + up > 0.0 and across < place.width / 2 and up < place.height / 2:
+        corner = place.x0 + left / mine.width, place.y0 + low / mine.height
+        axis.set_position((*corner, place.width - across, place.height - up))
+        axis.set_in_layout(True)  # a layout that is asked for later still counts it
 
 
 def approximation_of(estimator: Any) -> tuple[Approximation, Approximation]:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from krein.arrays import Array
-from krein.display.canvas import DARK, axes_for, legend_above, series_styles
+from krein.display.canvas import DARK, axes_for, fit_inside, legend_above, series_styles
 from krein.errors import InputError
 
 __all__ = ["ConvergenceDisplay"]
@@ -83,6 +83,7 @@ class ConvergenceDisplay:
         axis.grid(color="0.9", linewidth=0.6)
         axis.set_axisbelow(True)
         legend_above(axis, columns=2 if many or len(paths) < 4 else 3)
+        fit_inside(axis)
         self.ax_, self.figure_ = axis, figure
         return self
 

@@ -46,8 +46,9 @@ class InspectionDisplay:
         columns = 2 if len(names) <= 4 else 3
         size = (5.0 * min(columns, len(names)), 4.0 * -(-len(names) // columns))
         axes, figure = axes_for(ax, len(names), size, columns)
-        for name, axis in zip(names, axes, strict=True):
-            getattr(self, f"_{name}")(axis)
+        panels = dict(zip(names, axes, strict=True))
+        for name in sorted(names, key="memory".__eq__):  # last: its labels are placed in what the others leave it
+            getattr(self, f"_{name}")(panels[name])
         self.ax_, self.figure_ = axes, figure
         return self
 

@@ -11,7 +11,7 @@ import numpy as np
 from krein.approximation import Approximation
 from krein.arrays import Array
 from krein.correction import CORRECTIONS, correct
-from krein.display.canvas import DARK, LINES, approximation_of, axes_for, legend_above
+from krein.display.canvas import DARK, LINES, approximation_of, axes_for, fit_inside, legend_above
 from krein.errors import one_of
 from krein.factorization import EPS, Factorization
 
@@ -123,6 +123,7 @@ class SpectrumDisplay:
         axis.grid(axis="y", color="0.88", linewidth=0.6)
         axis.set_axisbelow(True)
         legend_above(axis)
+        fit_inside(axis)
         self.ax_, self.figure_ = axis, figure
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tqdm import tqdm
 
 from krein.approximation import Approximation, approximate
 from krein.choice import si
-from krein.display.canvas import DARK, approximation_of, axes_for, legend_above, series_styles
+from krein.display.canvas import DARK, approximation_of, axes_for, fit_inside, legend_above, series_styles
 from krein.errors import InputError, whole_number
 
 __all__ = ["MemoryDisplay", "Spot"]
@@ -19,6 +20,16 @@ __all__ = ["MemoryDisplay", "Spot"]
 LABELLED = 24  # points up to which each has its rank beside it
 NARROW = 4.0  # values within this factor of each other are on a linear axis
 LEAST = 1e-16  # where an error of zero is drawn
+ROUNDING = 1e-9  # errors below are rounding: they get a line of their own, lest they take most of the axis
+RING = 13  # points, the mark of the choice
+AROUND = tuple(  # where a spot's name may stand, the best first: offset in points, alignment
+    ((x * far, y * far), across, up)
+    for far in (1.0, 2.0)
+    for x, y, across, up in (
+        (7, 4, "left", "bottom"), (7, -4, "left", "top"), (-7, 4, "right", "bottom"), (-7, -4, "right", "top"),
+        (0, 7, "center", "bottom"), (0, -7, "center", "top"), (9, 0, "left", "center"), (-9, 0, "right", "center"),
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,10 +154,11 @@ class MemoryDisplay:
         lines: dict[str, list[Spot]] = {}
         for spot in sorted(self.spots, key=lambda s: (s.n_blocks, s.nbytes)):
             lines.setdefault(spot.series or _blocks(spot.n_blocks), []).append(spot)
+        drawn: list[Any] = []
         for (name, spots), style in zip(lines.items(), series_styles(len(lines)), strict=True):
             y = np.array([self._drawn(s.value) for s in spots])
             style |= {"linestyle": "none"} if spots[0].series else {}
-            axis.plot([s.nbytes for s in spots], y, label=name, **style)
+            drawn += axis.plot([s.nbytes for s in spots], y, label=name, **style)
             bars = [i for i, s in enumerate(spots) if s.low is not None and s.high is not None]
             ends = np.array([[y[i] - self._drawn(spots[i].low), self._drawn(spots[i].high) - y[i]] for i in bars])
             if bars:
@@ -155,38 +167,65 @@ class MemoryDisplay:
         if self.chosen is not None:
             c = self.chosen
             axis.plot(
-                [c.nbytes], [self._drawn(c.value)], linestyle="none", marker="o", markersize=13, markeredgewidth=1.8,
+                [c.nbytes], [self._drawn(c.value)], linestyle="none", marker="o", markersize=RING, markeredgewidth=1.8,
                 markerfacecolor="none", color=DARK, zorder=5,
                 label=f"{self.chosen_label}: {_blocks(c.n_blocks)} of rank {c.rank}",
             )  # fmt: skip
         if self.target is not None:
-            axis.axhline(self.target, color="0.35", linestyle=(0, (1, 1.5)), label=f"target: {self.target:g}")
-        drawn = [s for s in (*self.spots, self.chosen) if s is not None]
-        _scale(axis.xaxis, [s.nbytes for s in drawn], si)
+            drawn.append(
+                axis.axhline(self.target, color="0.35", linestyle=(0, (1, 1.5)), label=f"target: {self.target:g}")
+            )
+        if self._least > LEAST:
+            drawn.append(axis.axhline(self._least, color="0.35", linewidth=0.8, label="on this line: 0, to rounding"))
+        shown = [s for s in (*self.spots, self.chosen) if s is not None]
+        _scale(axis.xaxis, [s.nbytes for s in shown], si)
         if self.log:
-            _scale(axis.yaxis, [self._drawn(v) for s in drawn for v in (s.value, s.low or s.value)], "{:g}".format)
+            values = [self._drawn(v) for s in shown for v in (s.value, s.low or s.value)]
+            _scale(axis.yaxis, values, "{:g}".format)
         axis.set_xlabel("bytes of the factorization")
         axis.set_ylabel(self.value_label)
         axis.grid(color="0.9", linewidth=0.6)
         axis.set_axisbelow(True)
         axis.margins(0.1)
+        if self._least > LEAST:
+            self._zero(axis.yaxis)
         legend_above(axis, columns=columns, handlelength=2.4, columnspacing=1.2)
+        fit_inside(axis)
         if len(self.spots) <= LABELLED:
-            self._name(axis, figure)
+            self._name(axis, figure, drawn)
         self.ax_, self.figure_ = axis, figure
         return self
 
     def _drawn(self, value: float | None) -> float:
         known = 0.0 if value is None else value
-        return max(known, LEAST) if self.log else known
+        return (self._least if known < ROUNDING < self._least else max(known, LEAST)) if self.log else known
 
-    def _name(self, axis: Any, figure: Any) -> None:
-        """Put ranks (and blocks, where no line says them) beside the spots, where there is room for them."""
+    def _zero(self, axis: Any) -> None:
+        """Number the line of what is rounding 0, and nothing else near it."""
+        from matplotlib.ticker import FixedLocator
+
+        low, high = axis.get_view_interval()
+        ticks = [t for t in axis.get_major_locator().tick_values(low, high) if t > 2.0 * self._least]
+        axis.set_major_locator(FixedLocator([self._least, *ticks]))
+        axis.set_minor_locator(FixedLocator([t for t in axis.get_minorticklocs() if t > 2.0 * self._least]))
+        axis.set_major_formatter(lambda y, _: f"{y:g}" if y > self._least else "0")
+
+    @cached_property
+    def _least(self) -> float:
+        """Where errors that are rounding are drawn: a little below the others, if there are others."""
+        shown = [s for s in (*self.spots, self.chosen) if s is not None]
+        values = [v for s in shown for v in (s.value, s.low, self.target) if v is not None]
+        above = [v for v in values if v >= ROUNDING]
+        return min(above) / 3.0 if above and len(above) < len(values) else LEAST
+
+    def _name(self, axis: Any, figure: Any, lines: Sequence[Any]) -> None:
+        """Put ranks (and blocks, where no line says them) beside the spots, off the lines; left out without room."""
         from matplotlib.patheffects import withStroke
 
-        figure.draw_without_rendering()  # lays the axes out
+        figure.canvas.figure.draw_without_rendering()  # lays the axes out; a subfigure's canvas is the whole figure's
         places = axis.transData.transform([(s.nbytes, self._drawn(s.value)) for s in self.spots])
-        taken: list[Any] = []
+        paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
+        taken: list[Any] = [] if self.chosen is None else [self._ring(axis, figure)]
         named: set[tuple[str, int, int]] = set()
         halo = [withStroke(linewidth=2.5, foreground="white")]
         first = sorted(zip(self.spots, places, strict=True), key=lambda p: p[0] != self.chosen)
@@ -194,19 +233,33 @@ class MemoryDisplay:
             if (spot.series, spot.n_blocks, spot.rank) in named:  # measured twice: before and after it was stored
                 continue
             named.add((spot.series, spot.n_blocks, spot.rank))
+            owner = spot.series or _blocks(spot.n_blocks)
+            colour = next((line.get_color() for line in lines if line.get_label() == owner), DARK)
             text = f"{spot.n_blocks} × {spot.rank}" if spot.series else f"k = {spot.rank}"
-            for offset, where in (((8, 5), "left"), ((8, -12), "left"), ((-8, 5), "right"), ((-8, -12), "right")):
+            for offset, across, up in AROUND:
                 note = axis.annotate(
-                    text, (spot.nbytes, self._drawn(spot.value)), xytext=offset, textcoords="offset points", ha=where,
-                    fontsize=7.5, color="0.15", path_effects=halo, zorder=6,
+                    text, (spot.nbytes, self._drawn(spot.value)), xytext=offset, textcoords="offset points", ha=across,
+                    va=up, fontsize=7.5, color=colour, path_effects=halo, zorder=6,
                 )  # fmt: skip
                 box = note.get_window_extent()
                 others = [p for p in places if p is not place]
                 hidden = any(box.overlaps(b) for b in taken) or any(box.contains(*p) for p in others)
-                if not hidden and axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1:
+                near = box.padded(3.0)  # other sizes and resolutions lay out a little differently
+                crossed = any(path.intersects_bbox(near, filled=False) for path in paths)
+                inside = axis.bbox.contains(box.x0, box.y0) and axis.bbox.contains(box.x1, box.y1)
+                if inside and not hidden and not crossed:
                     taken.append(box)
                     break
                 note.remove()
+
+    def _ring(self, axis: Any, figure: Any) -> Any:
+        """The box of the mark of the choice, in pixels."""
+        from matplotlib.transforms import Bbox
+
+        assert self.chosen is not None
+        x, y = axis.transData.transform((self.chosen.nbytes, self._drawn(self.chosen.value)))
+        half = RING / 2 * figure.dpi / 72
+        return Bbox([[x - half, y - half], [x + half, y + half]])
 
 
 def _scale(axis: Any, values: Sequence[float], name: Callable[[float], str]) -> None:

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from krein.arrays import Array, Indices
-from krein.display.canvas import DARK, axes_for, legend_above
+from krein.display.canvas import DARK, axes_for, fit_inside, legend_above
 from krein.errors import InputError, whole_number
 from krein.kernels.objects import count_objects
 
@@ -148,6 +148,7 @@ class UncertaintyDisplay:
         axis.set_ylabel("target")
         axis.margins(x=0.02)
         legend_above(axis, columns=3)
+        fit_inside(axis)
         self.ax_, self.figure_ = axis, figure
         return self
 

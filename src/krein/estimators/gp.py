@@ -24,7 +24,7 @@ from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.cache import forget
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
-from krein.estimators.gp_checks import check_correction, check_unused, normalised
+from krein.estimators.gp_checks import check_correction, check_unused, drawn, given_rows, normalised
 from krein.estimators.gp_evidence import Group, exact_evidence, judged, known_noise, learn, noise_of, rescaled
 from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, prior, residual, scaled, squeezed
 from krein.estimators.machine import KernelMachine
@@ -33,6 +33,7 @@ from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, si
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, count_objects
 from krein.kernels.objects import rows
+from krein.objects import check_new_objects, check_objects, takes_vectors
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -171,7 +172,9 @@ approximation, n_jobs, verbose
             check_square(X)
             objects: Any = np.arange(X.shape[0])
             return objects, self._learnable(AsSklearn(Precomputed(X)), objects, y)
-        return X, self._learnable(AsSklearn(self._bound(X)), X, y)
+        kernel = self._bound(X)
+        objects = X if takes_vectors(kernel) else check_objects(X, kernel)[0]
+        return objects, self._learnable(AsSklearn(kernel), objects, y)
 
     def _learnable(self, kernel: AsSklearn, objects: Any, y: Array) -> Any:
         return kernel if self.optimizer is None else with_noise(kernel, objects, float(np.mean(np.square(y))) or 1.0)
@@ -311,6 +314,8 @@ approximation, n_jobs, verbose
         X = self._checked(X, "no_validation", reset=False)[0]
         if not hasattr(self, "X_train_"):
             return self._prior(X, return_std, return_cov)
+        if isinstance(self.kernel, Kernel) and not takes_vectors(self.kernel):
+            X = check_new_objects(X, self.X_train_, self.kernel)
         if return_cov:
             mean, spread = self._joint(X)
         else:
@@ -331,14 +336,7 @@ approximation, n_jobs, verbose
         """Draw functions from the process, (n_X, n_samples) or (n_X, n_targets, n_samples)."""
         rng = check_random_state(random_state)
         mean, cov = self.predict(X, return_cov=True)
-        check = "warn" if getattr(self, "_posterior", None) is None else "ignore"
-        if mean.ndim == 1:
-            return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
-        each = [
-            rng.multivariate_normal(mean[:, i], cov[..., i], n_samples, check_valid=check).T[:, None]
-            for i in range(mean.shape[1])
-        ]
-        return np.hstack(each)
+        return drawn(mean, cov, n_samples, rng, "warn" if getattr(self, "_posterior", None) is None else "ignore")
 
     def _marginal(self, X: Any, variance: bool) -> tuple[Array, Array]:
         """The mean, (m, p), and the variance at X, (m,), of the normalised targets."""
@@ -353,10 +351,10 @@ approximation, n_jobs, verbose
         mean = u @ self._posterior.inner
         if not variance:
             return mean, np.empty(0)
-        clean = signal(self.kernel_).diag(X)
+        noisy, clean = self._self(X), signal(self.kernel_).diag(X)
         u, own = (u, clean) if self._added is None else self._posterior.fitting(u, clean, self._added)
         before, after = self._posterior.explained(u)
-        return mean, residual(own - before, self._rest) + after + (self._self(X) - clean)
+        return mean, residual(own - before, self._rest) + after + (noisy - clean)
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
         """The mean and the covariance at X, (m, m), of the normalised targets."""
@@ -375,13 +373,15 @@ approximation, n_jobs, verbose
         return mean, joint(clean(X) - before, after, variances)
 
     def _extended(self, X: Any) -> Any:
+        if self._precomputed:  # rows against the fit's objects, which its own kernel does not know
+            given = given_rows(self.kernel_, X)
+            return replace(self.approximation_, kernel=given).extend(given.new)
         a, objects = seen_by(self.approximation_, _divided(X, self._scale))
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
         if self._precomputed:
-            clean = signal(self.kernel_)
-            return np.asarray(X) * (clean.k1.constant_value if isinstance(clean, sk.Product) else 1.0)
+            return np.asarray(given_rows(self.kernel_, X).R)
         return np.asarray(self.kernel_(X, self.X_train_))
 
     def _self(self, X: Any) -> Array:

@@ -6,12 +6,14 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from sklearn.gaussian_process.kernels import Kernel
+from sklearn.gaussian_process.kernels import Kernel, Product
 
 from krein.arrays import Array
 from krein.errors import InputError, one_of
+from krein.estimators.given import GivenRows
+from krein.estimators.sklearn_kernels import signal
 
-__all__ = ["check_correction", "check_unused", "normalised"]
+__all__ = ["check_correction", "check_unused", "drawn", "given_rows", "normalised"]
 
 OF_NAMES = ("gamma", "degree", "coef0", "kernel_params")
 
@@ -60,3 +62,21 @@ def normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array,
         tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)
         spread = np.where(spread <= tiny, 1.0, spread)
     return np.asarray((y - mean) / spread), mean, spread
+
+
+def given_rows(kernel: Any, X: Any) -> GivenRows:
+    """The fit's precomputed matrix with rows of new objects beside it, in the units that were learned."""
+    clean = signal(kernel)
+    amplitude, own = (clean.k1.constant_value, clean.k2) if isinstance(clean, Product) else (1.0, clean)
+    return GivenRows(own.kernel.S, np.asarray(X) * amplitude)
+
+
+def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:
+    """Draw functions with this mean and covariance, (n, n_samples) or for several targets (n, n_targets, n_samples)."""
+    if mean.ndim == 1:
+        return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
+    each = [
+        rng.multivariate_normal(mean[:, i], cov[..., i], n_samples, check_valid=check).T[:, None]
+        for i in range(mean.shape[1])
+    ]
+    return np.hstack(each)

@@ -121,6 +121,18 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         return write(path, inspection, self, **options)
 
+    def _repr_html_inner(self) -> str:  # scikit-learn's picture, and once it is fitted a few facts below it
+        return str(super()._repr_html_inner()) + self._facts()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        return shown | ({"text/html": shown["text/html"] + self._facts()} if "text/html" in shown else {})
+
+    def _facts(self) -> str:
+        from krein.report import summary
+
+        return summary.machine(self) if hasattr(self, "approximation_") else ""
+
     # -- the steps of a fit ----------------------------------------------------------------------------------------
 
     def _start(

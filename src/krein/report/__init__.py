@@ -2,7 +2,8 @@
 
 Values in, text out: this room asks for attributes, computes next to nothing and imports no other, so that inspections,
 machines and models can offer `report` themselves. `inspected` and `fitted` say what is on the page, `meanings` what
-each number means, `charts` draws, `markup` writes elements, `page` puts them together.
+each number means, `charts` draws, `markup` writes elements, `page` puts them together; `summary` is a small table for
+notebooks.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ In: numbers and labels. Out: a ``figure`` element with its scales, its read-out 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,9 @@ from krein.report.markup import fixed, plain
 __all__ = ["Bar", "Spot", "bars", "grid", "histogram", "scatter", "stems"]
 
 WIDTH, HEIGHT = 420, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 10, 12, 40
+RIGHT, TOP, BOTTOM = 10, 12, 40
+LETTER = 15  # px: the page's largest text inside a chart, on a phone
+TITLE = 22  # what the axis title takes at the left edge
 ROW = 28  # height of a bar with its label
 SHADES = 20
 SHAPES = ("circle", "square", "diamond", "triangle", "cross")
@@ -53,16 +56,16 @@ def stems(key: str, title: str, text: str, values: Any, labels: Sequence[str], t
     m, views = len(values), []
     low, high = min(0.0, float(min(values))), max(0.0, float(max(values)))
     for name, axis in (("Linear", linear(low, high, snug=True)), ("Log", symmetric(low, high))):
-        ys = axis.placed(TOP, HEIGHT - BOTTOM)
-        step = (WIDTH - LEFT - RIGHT) / max(1, m)
-        spots = [(LEFT + (i + 0.5) * step, ys(float(v))) for i, v in enumerate(values)]
+        ys, left = axis.placed(TOP, HEIGHT - BOTTOM), _left(axis)
+        step = (WIDTH - left - RIGHT) / max(1, m)
+        spots = [(left + (i + 0.5) * step, ys(float(v))) for i, v in enumerate(values)]
         zero = ys(0.0)
         up = "".join(f"M{x:.1f} {zero:.1f}V{y:.1f}" for (x, y), v in zip(spots, values, strict=True) if v >= 0)
         down = "".join(f"M{x:.1f} {zero:.1f}V{y:.1f}" for (x, y), v in zip(spots, values, strict=True) if v < 0)
         thick = f'stroke-width="{max(0.8, min(6.0, 0.7 * step)):.2f}"'
         drawn = _frame(axis, "eigenvalue", "place, the largest first", [(1, spots[0][0]), (m, spots[-1][0])])
         drawn += f'<path class="a" {thick} d="{up}"/><path class="b" {thick} d="{down}"/>'
-        drawn += f'<path class="zero" d="M{LEFT} {zero:.1f}H{WIDTH - RIGHT}"/>'
+        drawn += f'<path class="zero" d="M{left} {zero:.1f}H{WIDTH - RIGHT}"/>'
         views.append((name, drawn, spots))
     return _figure(key, title, text, views, labels, table, "x", form=form)
 
@@ -74,10 +77,10 @@ def histogram(
     """Counts between edges; linear and logarithmic."""
     views = []
     most = float(max(counts))
-    xs = Axis(float(edges[0]), float(edges[-1]), lambda v: v, ()).placed(WIDTH - RIGHT, LEFT)
-    ticks = [(float(e), xs(float(e))) for e in (edges[0], edges[len(edges) // 2], edges[-1])]
+    across = Axis(float(edges[0]), float(edges[-1]), lambda v: v, ())
     for name, axis in (("Linear", linear(0.0, most)), ("Log", symmetric(0.0, most, 1.0))):
-        ys = axis.placed(TOP, HEIGHT - BOTTOM)
+        xs, ys = across.placed(WIDTH - RIGHT, _left(axis)), axis.placed(TOP, HEIGHT - BOTTOM)
+        ticks = [(float(e), xs(float(e))) for e in (edges[0], edges[len(edges) // 2], edges[-1])]
         drawn = _frame(axis, *names, ticks)
         spots = []
         for i, count in enumerate(counts):
@@ -142,18 +145,20 @@ def scatter(key: str, title: str, text: str, spots: Sequence[Spot], x_name: str,
     for name, make in (("Log", logarithmic), ("Linear", linear)):
         zero = 0.0 if name == "Linear" else math.inf
         across, up = make(min(zero, *xs_seen), max(xs_seen)), make(min(zero, *ys_seen), max(ys_seen))
-        xs, ys = across.placed(WIDTH - RIGHT - 6, LEFT + 6), up.placed(TOP + 18, HEIGHT - BOTTOM - 6)
+        xs, ys = across.placed(WIDTH - RIGHT - 6, _left(up) + 6), up.placed(TOP + 6, HEIGHT - BOTTOM - 6)
         drawn = _frame(up, y_name, x_name, [(t, xs(t)) for t in across.ticks], ys, x_format=_short)
-        for i, series in enumerate(names):
-            drawn += _shape(SHAPES[i % len(SHAPES)], LEFT + 8 + 80 * i, TOP, 4.5, "da")
-            drawn += f'<text x="{LEFT + 16 + 80 * i}" y="{TOP + 4}">{plain(series)}</text>'
         placed = [(xs(s.x), ys(max(s.y, 1e-16))) for s in spots]
         for spot, (x, y) in zip(spots, placed, strict=True):
             if spot.strong:
                 drawn += f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="9"/>'
             drawn += _shape(SHAPES[names.index(spot.series) % len(SHAPES)], x, y, 4.5, "da")
         views.append((name, drawn, placed))
-    return _figure(key, title, text, views, [s.label for s in spots], table, "xy")
+    legend = "".join(  # beside the plot: inside, its shapes would look like points
+        f'<li><svg viewBox="0 0 14 14" aria-hidden="true">{_shape(SHAPES[i % len(SHAPES)], 7, 7, 4.5, "da")}</svg>'
+        f"{plain(series)}</li>"
+        for i, series in enumerate(names)
+    )
+    return _figure(key, title, text, views, [s.label for s in spots], table, "xy", legend=legend)
 
 
 def grid(key: str, title: str, text: str, shares: Any, labels: Sequence[str], table: str, form: str) -> str:
@@ -186,7 +191,7 @@ def grid(key: str, title: str, text: str, shares: Any, labels: Sequence[str], ta
 
 def _figure(
     key: str, title: str, text: str, views: list[View], labels: Sequence[str], table: str, nearest: str,
-    height: float = HEIGHT, form: str = "{}",
+    height: float = HEIGHT, form: str = "{}", legend: str = "",
 ) -> str:  # fmt: skip
     tools, layers = "", ""
     for i, (name, drawn, spots) in enumerate(views):
@@ -200,7 +205,8 @@ def _figure(
     return (
         f'<figure class="chart" id="chart-{key}"><figcaption><h3>{plain(title)}</h3><p>{plain(text)}</p></figcaption>'
         f"{switch if len(views) > 1 else ''}"
-        f'<div class="plot" role="slider" tabindex="0" aria-label="{plain(title)}: points" aria-valuemin="1" '
+        + (f'<ul class="key">{legend}</ul>' if legend else "")
+        + f'<div class="plot" role="slider" tabindex="0" aria-label="{plain(title)}: points" aria-valuemin="1" '
         f'aria-valuemax="{len(labels)}" aria-valuenow="1" aria-valuetext="{first}" data-nearest="{nearest}" '
         f'data-form="{plain(form)}" data-labels="{said}">'
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" aria-hidden="true" focusable="false">{layers}'
@@ -212,33 +218,56 @@ def _figure(
 def _frame(
     axis: Axis, y_name: str, x_name: str, x_ticks: Sequence[tuple[float, float]], ys: Any = None, x_format: Any = fixed
 ) -> str:
-    ys = ys or axis.placed(TOP, HEIGHT - BOTTOM)
+    ys, left = ys or axis.placed(TOP, HEIGHT - BOTTOM), _left(axis)
     out = ""
-    for tick in axis.ticks:
+    taken: list[float] = []
+    for tick in sorted(axis.ticks, key=abs):  # zero first: what is too near to another goes without a number
         y = ys(tick)
-        out += f'<path class="rule" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        out += f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
-    out += f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
-    for value, x in x_ticks:
-        anchor = "start" if x < LEFT + 30 else "end" if x > WIDTH - RIGHT - 30 else "middle"
-        out += f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="{anchor}">{x_format(value)}</text>'
-    out += f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{plain(x_name)}</text>'
+        out += f'<path class="rule" d="M{left} {y:.1f}H{WIDTH - RIGHT}"/>'
+        if all(abs(y - other) > 1.25 * LETTER for other in taken):
+            out += f'<text x="{left - 5}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+            taken.append(y)
+    out += f'<path class="axis" d="M{left} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+    out += _numbers([(x_format(value), x) for value, x in x_ticks], left, 30, HEIGHT - BOTTOM + 15)
+    out += f'<text x="{(left + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{plain(x_name)}</text>'
     middle = (HEIGHT - BOTTOM + TOP) / 2
     return out + (
-        f'<text x="12" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 12 {middle:.0f})">'
+        f'<text x="15" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 15 {middle:.0f})">'
         f"{plain(y_name)}</text>"
+    )
+
+
+def _left(axis: Axis) -> int:
+    """Where the plot begins: after the axis title and the widest number beside it."""
+    return TITLE + 10 + math.ceil(max((_width(_short(tick)) for tick in axis.ticks), default=0.0))
+
+
+def _width(text: str) -> float:
+    """What a text takes at most; fonts differ, so that a wide one is meant."""
+    return LETTER * sum(
+        0.33 if c in ". " else 0.42 if c in "⁻⁰¹²³⁴⁵⁶⁷⁸⁹" else 0.86 if c in "−×MG" else 0.64 for c in text
     )
 
 
 def _bottom(axis: Axis, xs: Any, unit: str, height: float) -> str:
     base = height - BOTTOM
     out = f'<path class="axis" d="M12 {base:.1f}H{WIDTH - RIGHT}"/>'
-    for tick in axis.ticks:
-        x = xs(tick)
-        anchor = "start" if x < 24 else "end" if x > WIDTH - RIGHT - 12 else "middle"
-        out += f'<path class="rule" d="M{x:.1f} {TOP}V{base:.1f}"/>'
-        out += f'<text x="{x:.1f}" y="{base + 15:.1f}" text-anchor="{anchor}">{_short(tick)}</text>'
+    out += "".join(f'<path class="rule" d="M{xs(tick):.1f} {TOP}V{base:.1f}"/>' for tick in axis.ticks)
+    out += _numbers([(_short(tick), xs(tick)) for tick in axis.ticks], 12, 12, base + 15)
     return out + f'<text x="{WIDTH / 2:.0f}" y="{height - 6:.1f}" text-anchor="middle">{plain(unit)}</text>'
+
+
+def _numbers(ticks: Sequence[tuple[str, float]], left: float, near: float, y: float) -> str:
+    """Numbers below an axis, from the left; those within ``near`` of its ends stay inside, those without room go."""
+    out, end = "", -math.inf
+    for text, x in ticks:
+        wide = _width(text)
+        anchor = "start" if x < left + near else "end" if x > WIDTH - RIGHT - near else "middle"
+        begin = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * wide
+        if begin > end:
+            out += f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+            end = begin + wide
+    return out
 
 
 def _shape(kind: str, x: float, y: float, r: float, style: str) -> str:
@@ -258,5 +287,9 @@ def _short(value: float) -> str:
     """A tick's label: 1200 as 1.2k, so that it fits beside the axis."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return fixed(value / size) + unit if abs(value) < 1e12 else fixed(value)
-    return fixed(value)
+            return fixed(value / size) + unit if abs(value) < 1e12 else _power(value)
+    return _power(value)
+
+
+def _power(value: float) -> str:
+    return re.sub("^(−?)1 × ", r"\1", fixed(value))

@@ -1,5 +1,5 @@
 "use strict";
-// Four things: what a number means, points of a chart, tables that sort, colours.
+// What a number means, points of a chart, tables that sort and that say where they go on, colours.
 
 const tip = document.getElementById("tip");
 let asked = null;
@@ -105,6 +105,11 @@ for (const button of document.querySelectorAll(".sort")) {
     body.append(...[...body.rows].sort((a, b) => (up ? 1 : -1) * order(a, b)));
   });
 }
+
+const watch = new ResizeObserver(entries => {
+  for (const { target } of entries) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 2);
+});
+for (const box of document.querySelectorAll(".scroll")) watch.observe(box);
 
 const theme = document.getElementById("theme"), words = { "": "system", light: "light", dark: "dark" };
 function paint(name) {

@@ -1,0 +1,65 @@
+"""A few facts as a small table, for notebooks: of a factorization, an approximation, a fitted machine.
+
+Reads what is known already and computes nothing: a cell that shows a value must not cost anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from krein.report.markup import fixed, plain, si
+
+__all__ = ["approximation", "factorization", "machine"]
+
+
+def factorization(f: Any) -> str:
+    """The table of a `Factorization`."""
+    return _table("Factorization U M Uᵀ + s I", _held(f))
+
+
+def approximation(a: Any) -> str:
+    """The table of an `Approximation`."""
+    lines = [("Kernel", repr(a.kernel)), *_held(a.factorization), ("For new objects", si(a.nbytes))]
+    lines += [("Similarities evaluated", f"{a.n_evaluations:,}"), *_error(a.search_)]
+    return _table("Approximation of a kernel matrix", lines)
+
+
+def machine(e: Any) -> str:
+    """The table of a fitted kernel machine, to stand below scikit-learn's own picture of it."""
+    a = e.approximation_
+    error = getattr(e, "_relative_error", None)  # the property would estimate it
+    known = [("Error before correction", fixed(error))] if error is not None else _error(a.search_)
+    lines = [("Kernel", repr(a.kernel)), *_held(a.factorization), *known]
+    lines += [("Correction", str(e.correction_)), ("Negative eigenvalues before it", f"{e.n_negative_:,}")]
+    return _table("The kernel matrix it was fitted to", lines)
+
+
+def _held(f: Any) -> list[tuple[str, str]]:
+    n = f.shape[0]
+    kind = "dense" if hasattr(f.core, "dtype") else "block-sparse"
+    lines = [
+        ("Rows", f"{n:,}"),
+        ("Blocks", f"{f.n_blocks:,}"),
+        ("Rank", f"{f.rank:,}" + ("" if f.n_blocks == 1 else " in all")),
+        ("Memory", f"{si(f.nbytes)}; the full matrix would take {si(8 * n * n)}"),
+        ("Stored as", f"{f.dtype}, {kind} core"),
+    ]
+    return [*lines, ("Shift", fixed(f.shift))] if f.shift else lines
+
+
+def _error(found: Any) -> list[tuple[str, str]]:
+    """What a search measured; what was built as asked has not been measured."""
+    if found is None:
+        return []
+    known = "0, to rounding" if found.error is None else f"{fixed(found.error.relative)}"
+    if found.error is not None and found.error.low < found.error.high:
+        known += f" (95 %: {fixed(found.error.low)} to {fixed(found.error.high)})"
+    return [("Error before correction", known)]
+
+
+def _table(caption: str, lines: list[tuple[str, str]]) -> str:
+    left = 'style="text-align:left"'
+    rows = "".join(
+        f'<tr><th scope="row" {left}>{plain(name)}</th><td {left}>{plain(value)}</td></tr>' for name, value in lines
+    )
+    return f"<table><caption {left}>{plain(caption)}</caption><tbody>{rows}</tbody></table>"
