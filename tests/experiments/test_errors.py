@@ -83,7 +83,7 @@ def test_the_report_counts_what_the_rows_say(tmp_path: Path) -> None:
     assert "same c and k: 40 times below M2" in said
     assert "Mem column: 100 times below M2" in said
     assert "clip in 1 of 2" in said
-    assert "the paper's and ours) of the paper's in 1 of 1 cells" in said
+    assert "M1 at the tabled c and k is within the paper's mean ± 2 standard deviations in 1 of 1 cells" in said
     assert "| artificial1 | 3, 64 | 1.11 | 0.919 | 1.029 | 1.21 |" in said
 
 
