@@ -291,7 +291,7 @@ def test_a_lock_left_behind_by_a_killed_run_stops_nobody(out):
 @pytest.mark.parametrize("late", [False, True])
 def test_a_full_disk_is_told_and_takes_nothing_away(late, out, calls, finished, monkeypatch):
     """The disk is full at the first file, or only when two pieces have been kept."""
-    left, original = [4 if late else 0], os.fsync  # a table is two files
+    left, original = [8 if late else 0], os.fsync  # a table is two files, and each time the folder
 
     def fsync(number):
         if not left[0]:

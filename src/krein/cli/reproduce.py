@@ -80,7 +80,8 @@ def command(
     try:
         trouble = reproduce(names, request, lambda line: click.echo(line, err=as_json), found.append)
     except KeyboardInterrupt:
-        raise Stopped("Stopped. Every finished piece is kept; the same command goes on from there.") from None
+        again = "the same command without --force" if force else "the same command"
+        raise Stopped(f"Stopped. Every finished piece is kept; {again} goes on from there.") from None
     if as_json:
         click.echo(json.dumps(found, indent=1))
     if trouble:

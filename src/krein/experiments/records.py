@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_info
 
 import krein
 from krein.errors import InputError
+from krein.persistence.container import replacing
 
 __all__ = ["Table", "alone", "provenance", "read_csv", "set_aside", "text"]
 
@@ -143,17 +144,11 @@ class Table:
 
 def replace(path: Path, content: str) -> None:
     """Write ``content`` to ``path`` so that at every moment the old or the new file is there, and whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with replacing(path) as file:
+            file.write(content.encode("utf-8"))
     except OSError as error:  # a full disk, a folder of someone else's
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise _refused(path, error) from error
 
 

@@ -34,7 +34,7 @@ ROUNDS = 10  # changes of the active set in one proximal step
 
 
 class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A dual was left with a larger gap than was asked for."""
+    """A solver was left short of what was asked for: a dual with a gap, an evidence with a slope."""
 
 
 @dataclass(frozen=True, eq=False)
