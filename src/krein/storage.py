@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 STORAGE = ("float64", "float32", "float16", "int8")
-TILE = 2**20  # numbers converted to float64 at a time
+TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds
 
 
 class _Small(NamedTuple):
@@ -59,7 +59,7 @@ def tiles(stored: Any) -> Iterator[tuple[slice, Array]]:
 def product(stored: Any, w: Array) -> Array:
     """B w in float64 for w of shape (columns,) or (columns, p); what fits a tile in one go, as blocks can be many."""
     if stored.size <= TILE:
-        return np.asarray(stored @ w)
+        return np.asarray(stored.astype(np.float64, copy=False) @ w)
     out = np.empty((len(stored), *w.shape[1:]))
     for rows, part in tiles(stored):
         out[rows] = part @ w
@@ -69,7 +69,7 @@ def product(stored: Any, w: Array) -> Array:
 def transposed_product(stored: Any, x: Array) -> Array:
     """Bᵀx in float64 for x of shape (rows,) or (rows, p)."""
     if stored.size <= TILE:
-        return np.asarray(stored.T @ x)
+        return np.asarray(stored.astype(np.float64, copy=False).T @ x)  # converted as it lies, not transposed
     out = np.zeros((stored.shape[1], *x.shape[1:]))
     for rows, part in tiles(stored):
         out += part.T @ x[rows]
@@ -89,12 +89,12 @@ def gram(stored: Any, weights: Array | None = None) -> Array:
     if weights is not None and 2 * np.count_nonzero(weights) < len(weights):
         used = np.flatnonzero(weights)
         stored, weights = stored[used], weights[used]
-    if stored.size <= TILE:
-        part = stored.astype(np.float64, copy=False)
-        return np.asarray(part.T @ (part if weights is None else part * weights[:, None]))
+    roots = None if weights is None or weights.min(initial=0.0) < 0.0 else np.sqrt(weights)  # BᵀB is half the work
     total = np.zeros((stored.shape[1],) * 2)
     for rows, part in tiles(stored):
-        total += part.T @ (part if weights is None else part * weights[rows, None])
+        if roots is not None:
+            part = part * roots[rows, None]
+        total += part.T @ (part if weights is None or roots is not None else part * weights[rows, None])
     return total
 
 

@@ -154,7 +154,7 @@ class DualMachine(KernelMachine):
         psd = not (self.correction_ == "none" and self.n_negative_)
         m = len(task.rows)
         refined = self.refine is not None and whole is None
-        tol, limit = self.tol, 100 if self.max_iter < 1 else int(self.max_iter)
+        tol, limit = self.tol, 200 if self.max_iter < 1 else int(self.max_iter)
         if refined:  # all it has to say is which rows come into question
             tol, limit = max(tol, SCREENED[0]), min(limit, SCREENED[1])
         if not psd and m > DENSE_ROWS:

@@ -12,7 +12,7 @@ from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
 from krein.solvers.interior_point import InteriorPoint
-from krein.solvers.newton import newton
+from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut
 from krein.solvers.system import Part, parts_of
@@ -23,8 +23,8 @@ Path: TypeAlias = tuple[tuple[int, float], ...]
 METHODS = ("auto", "interior-point", "newton")
 EXACT = 1e-3  # share of tol at which the polish found the right set
 FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
-NEWTON_ROWS, NEWTON_SHARE, NEWTON_SMOOTH, NEWTON_WIDTH = 20_000, 0.2, 0.003, 10.0  # where Newton measured faster
-NEWTON_STEPS = 80
+NEWTON_ROWS, NEWTON_RATIO, NEWTON_SHARE, NEWTON_WIDTH = 10_000, 25, 0.5, 30.0  # where Newton measured faster
+NEWTON_STEPS = 200
 ROUNDING = 1e-12  # of a row's range
 POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
 CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
@@ -59,7 +59,7 @@ def solve_dual(
     epsilon: float = 0.0,
     rows: Any = None,
     tol: float = 1e-6,
-    max_iter: int = 100,
+    max_iter: int = 200,
     start: Dual | None = None,
     method: str = "auto",
     verbose: int = 0,
@@ -111,29 +111,34 @@ def _solved(
     if forced is not None:
         return forced, 0, "interior-point", ()
     parts = parts_of(problem.f)
-    path: list[tuple[int, float]] = []
     if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
-        point, ends, steps = newton(problem, parts, tol, min(max_iter, NEWTON_STEPS), start, verbose, path)
-        if point.gap <= POLISHED_FROM:
-            finer = polish(problem, parts, point, ends)
-            point = finer if finer is not None and finer.gap <= max(point.gap, 0.1 * tol) else point
+        quick = Newton(problem, parts, start)
+        point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
-            return point, steps, "newton", tuple(path)
+            return point, quick.n_iter, "newton", tuple(quick.path)
     run = InteriorPoint(problem, parts)
+    point = _finished(run, problem, parts, tol, max_iter, verbose)
+    return point, run.n_iter, "interior-point", tuple(run.path)
+
+
+def _finished(
+    run: InteriorPoint | Newton, problem: Problem, parts: tuple[Part, ...], tol: float, max_iter: int, verbose: int
+) -> Point:
+    """Take a run to ``tol`` and polish; where the polish does not find the right set, go on and polish again."""
     polished: Point | None = None
     for target in (tol, *FURTHER * tol):
         before = run.n_iter
         run.reach(target, max_iter, verbose)
-        if run.n_iter == before and before:
+        if (run.n_iter == before and before) or (isinstance(run, Newton) and run.best.gap > POLISHED_FROM):
             break
-        finer = polish(problem, parts, run.best, run.ends)
+        finer = polish(problem, parts, run.best, run.ends, briefly=isinstance(run, Newton))
         if finer is not None and (polished is None or finer.gap < polished.gap):
             polished = finer
         if polished is not None and polished.gap <= EXACT * tol:
             break
     if polished is not None and polished.gap <= max(run.best.gap, 0.1 * tol):
-        return polished, run.n_iter, "interior-point", tuple(run.path)
-    return run.best, run.n_iter, "interior-point", tuple(run.path)
+        return polished
+    return run.best
 
 
 def _tidied(problem: Problem, point: Point, tol: float) -> Point:
@@ -151,16 +156,15 @@ def _tidied(problem: Problem, point: Point, tol: float) -> Point:
 
 
 def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
-    """Whether grams outweigh the core, the shift smooths the corners, and the box is not too wide for the matrix."""
+    """Whether Newton measured faster: labels, many rows, one large coupled part, a box not too wide for the matrix."""
     f = problem.f
-    grams = float(sum(len(B) * k * k for B, k in zip(f.bases, f.ranks, strict=True)))
-    rank = float(max((part.core.shape[0] for part in parts), default=0))
-    if len(f.order) < NEWTON_ROWS or grams < NEWTON_SHARE * rank**3:
+    rank = max((part.core.shape[0] for part in parts), default=0)
+    if problem.epsilon or not problem.linear.any() or rank < NEWTON_SHARE * f.rank:
         return False
-    slopes = float(np.abs(problem.linear).mean()) + problem.epsilon
+    if len(f.order) < max(NEWTON_ROWS, NEWTON_RATIO * rank):
+        return False
+    slopes = float(np.abs(problem.linear).mean())
     width = float((problem.high - problem.low).mean())
-    if f.shift * width < NEWTON_SMOOTH * slopes:
-        return False
     return width * float(np.abs(f.diagonal()).mean()) <= NEWTON_WIDTH * slopes
 
 

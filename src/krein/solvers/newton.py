@@ -1,64 +1,83 @@
 """Semismooth Newton on the dual: proximal steps whose inner problem lives in r + 1 unknowns, for n far above r.
 
-In: a problem with a psd matrix. Out: the best point met, with its duality gap. A step minimises the dual plus
+In: a problem with a psd matrix. Out: the best point met, with its duality gap. A proximal step minimises the dual plus
 delta/2 |b - centre|², whose optimal b is a clipped linear function of (w, y), w = Uᵀb: only rows strictly inside the
-box enter the Hessian, so its gram is over these alone, and a step costs one `lift` and one `project` besides.
+box, the free ones, enter the Hessian. They are most rows at first and fewer than r in the end, so a Newton step is one
+gram over them, or their own small matrix, and a `lift` and a `project`. Lengths are found exactly: along a direction
+the slope is piecewise linear and costs no product. Halving them instead took ten times the steps.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from scipy.linalg import lapack
 from tqdm import tqdm
 
 from krein.arrays import Array
 from krein.blocksparse import EPS
 from krein.factorization import Factorization
-from krein.solvers.problem import Ends, Point, Problem
+from krein.solvers.problem import Ends, Mask, Point, Problem, square
 from krein.solvers.system import Part, factorize
 
-__all__ = ["newton"]
+__all__ = ["Newton"]
 
-SMOOTHING, SHARPER, LEAST = 0.1, 0.3, 3e-3  # delta in units of slope over range: first, from centre to centre, last
-WARM_SMOOTHING = 0.01  # the first where a start is given
-INNER = 25  # Newton steps for one centre; where they do not do, the problem is for the interior point
-HALVINGS = 30
+ZONES = (10.0, 2.0, 0.4, 0.1, 0.03, 0.01, 0.003)  # delta in units of slope over range, from centre to centre
+WARM = 0.1  # the first where a start is given
+LOOSE = 1.0  # an inner gap that many times what the proximal term is, and the next centre tells more
+INNER = 60  # Newton steps for one centre
+PATIENCE = 4  # centres without a better gap
+LEVEL = 0.05  # share of the slope at the start of a line that may be left
+TRIALS = 40
+DENSE = 0.8  # of the rank of a part that is coupled: so many free rows are solved for as they are
 
 
-def newton(
-    problem: Problem,
-    parts: tuple[Part, ...],
-    tol: float,
-    max_iter: int,
-    start: tuple[Array, float] | None = None,
-    verbose: int = 0,
-    path: list[tuple[int, float]] | None = None,
-) -> tuple[Point, Ends, int]:
-    """Return the best point, the rows that lie at their ends, and the steps taken; ``path`` gets (steps, gap)."""
-    f = problem.f
-    slopes = float(np.abs(problem.linear).mean()) + problem.epsilon or 1.0
-    unit = slopes / float((problem.high - problem.low).mean())  # a smoothing of 1 blurs a row's whole range
-    given, multiplier = (np.zeros(len(problem.linear)), 0.0) if start is None else start
-    centre, w = np.clip(given, problem.low, problem.high), f.project(given)
-    best: Point | None = None
-    steps, smoothing = 0, SMOOTHING if start is None else WARM_SMOOTHING
-    with tqdm(total=max_iter, desc="newton", disable=verbose <= 0) as bar:
-        while steps < max_iter:
-            delta = max(0.0, smoothing * unit - f.shift)
-            b, w, multiplier, taken = _inner(problem, parts, centre, delta, w, multiplier, max_iter - steps)
-            steps += taken
-            point = problem.point(b, multiplier)
-            if path is not None:
-                path.append((steps, point.gap))
-            bar.update(taken)
-            bar.set_postfix(gap=f"{point.gap:.2g}")
-            better = best is None or point.gap < 0.9 * best.gap
-            if best is None or point.gap < best.gap:
-                best = point
-            if best.gap <= tol or not better or taken >= INNER or delta == 0.0:
-                break
-            centre, smoothing = b, max(LEAST, SHARPER * smoothing)
-    assert best is not None
-    return best, _ends(problem, best.b), steps
+class Newton:
+    """A run that can be taken further: `reach` goes on from where the last call stopped."""
+
+    def __init__(self, problem: Problem, parts: tuple[Part, ...], start: tuple[Array, float] | None = None) -> None:
+        self.problem, self.parts = problem, parts
+        slopes = float(np.abs(problem.linear).mean()) + problem.epsilon or 1.0
+        self._unit = slopes / float((problem.high - problem.low).mean())  # a zone of 1 blurs a row's whole range
+        given, self._multiplier = (np.zeros(len(problem.linear)), 0.0) if start is None else start
+        self._centre, self._w = np.clip(given, problem.low, problem.high), problem.f.project(given)
+        self._zones = [zone for zone in ZONES if start is None or zone <= WARM]
+        self.best = problem.point(self._centre, self._multiplier)
+        self.n_iter = self._turn = self._since = 0
+        self.path = [(0, self.best.gap)]  # the gap after so many steps
+        self._stuck = False
+
+    @property
+    def ends(self) -> Ends:
+        """Which parts of the best point lie at their lower and at their upper end."""
+        return _ends(self.problem, self.best.b)
+
+    def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
+        """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
+        f = self.problem.f
+        with tqdm(total=max_iter, initial=self.n_iter, desc="newton", disable=verbose <= 0) as bar:
+            while self.best.gap > tol and self.n_iter < max_iter and not self._stuck:
+                delta = max(0.0, self._zones[min(self._turn, len(self._zones) - 1)] * self._unit - f.shift)
+                allowed = 0.05 * tol * (abs(self.best.objective) + self.problem.scale) if self._turn else 0.0
+                b, self._w, self._multiplier, taken = _inner(
+                    self.problem, self.parts, self._centre, delta, self._w, self._multiplier,
+                    min(INNER, max_iter - self.n_iter), allowed,
+                )  # fmt: skip
+                self.n_iter += taken
+                self._turn += 1
+                self._centre = b
+                point = self.problem.point(b, self._multiplier)
+                self.path.append((self.n_iter, point.gap))
+                better = point.gap < 0.9 * self.best.gap or self._turn <= len(self._zones)
+                self._since = 0 if better else self._since + 1
+                if point.gap < self.best.gap:
+                    self.best = point
+                lost = taken >= INNER or not np.isfinite(point.gap)
+                self._stuck = lost or self._since >= PATIENCE or (delta == 0.0 and taken == 0)
+                bar.update(taken)
+                bar.set_postfix(gap=f"{self.best.gap:.2g}")
+        return self.best
 
 
 def _ends(problem: Problem, b: Array) -> Ends:
@@ -77,68 +96,137 @@ def _inner(
     w: Array,
     y: float,
     max_iter: int,
+    rounding: float,
 ) -> tuple[Array, Array, float, int]:
+    """Minimise 1/2 wᵀMw + sum_i h(c_i) + y total over w and y, c = pull - U M w - y and h' = b, the response to c."""
     f, core = problem.f, problem.f.core
     sigma = f.shift + delta
+    slopes = float(np.abs(problem.linear).mean()) + problem.epsilon
     pull = problem.linear + delta * centre if delta else problem.linear
-    field = f.lift(core @ w)  # U M w
-
-    def value(energy: float, c: Array, y: float) -> tuple[float, Array]:
-        """The function that is minimised, and its b."""
-        b = _response(problem, c, sigma)
-        h = c * b - 0.5 * sigma * b * b
-        if problem.epsilon:
-            h -= problem.epsilon * np.abs(b)
-        return energy + float(h.sum()) + y * problem.total, b
-
-    c = pull - field - y
-    energy = 0.5 * float(w @ (core @ w))
-    now, b = value(energy, c, y)
+    c = pull - f.lift(core @ w) - y
+    b = _response(problem, c, sigma)
     steps = 0
-    for _ in range(min(INNER, max_iter)):
-        image = f.project(b)
-        rest, short = w - image, problem.total - float(b.sum())
+    while True:
+        rest, short = w - f.project(b), problem.total - float(b.sum())
+        gap = float(rest @ (core @ rest))  # twice that of the inner problem, but for the sum
+        blur = 0.5 * delta * float(np.square(b - centre).sum())
+        left = gap + 2.0 * slopes * abs(short)
+        enough = left <= max(LOOSE * blur, rounding, EPS * float(w @ (core @ w)))
+        if enough or steps >= max_iter or gap < 0.0:
+            break  # a gap below 0: the core is indefinite, what is minimised here is not convex
         free = (b > problem.low) & (b < problem.high)
         if problem.epsilon:
             free &= b != 0.0
-        weights = np.where(free, 1.0 / sigma, 0.0)
-        slack, size = float(rest @ (core @ rest)), float(w @ (core @ w))
-        if slack <= EPS**2 * size and abs(short) <= 1e-12 * problem.reach:
+        step = _step(f, parts, free, sigma, rest, short)
+        if step is None:
             break
-        if slack < 0.0 or size < 0.0:  # the core is indefinite: what is minimised here is not convex
-            break
-        grams = f.gram(weights)
-        system = factorize(parts, f.rank, grams, triangular=False)
-        if system is None:
-            break
-        q = f.project(weights)
-        both = np.stack([-rest, q], axis=1)
-        # (I + G M)⁻¹ x = x - G X x, since X = (I + M G)⁻¹ M
-        turned = both - _apply(grams, f, system.solve(both))
-        d = float(weights.sum())
-        mq = core @ q
-        curvature = d - float(mq @ turned[:, 1])
-        if not curvature > 1e-14 * max(d, 1e-300):
-            curvature = max(d, float(len(b)) / sigma * 1e-6)
-        dy = (-short - float(mq @ turned[:, 0])) / curvature
-        dw = turned[:, 0] - turned[:, 1] * dy
+        line = _Line(problem, c, sigma, w, step)
+        t = line.lowest()
+        w, y, c = w + t * step.w, y + t * step.y, c - t * step.c
+        b = _response(problem, c, sigma)
         steps += 1
-        image_dw = core @ dw
-        along = f.lift(image_dw) + dy
-        slope = float(rest @ image_dw) + short * dy
-        first, second = float(w @ image_dw), float(dw @ image_dw)
-        t = 1.0
-        for _ in range(HALVINGS):
-            trial, b_new = value(energy + t * first + 0.5 * t * t * second, c - t * along, y + t * dy)
-            if trial <= now + 1e-4 * t * slope + 1e-14 * abs(now):
-                break
-            t *= 0.5
-        else:
-            break
-        w, y, c = w + t * dw, y + t * dy, c - t * along
-        energy += t * first + 0.5 * t * t * second
-        now, b = trial, b_new
+        if t * float(np.abs(step.c).max(initial=0.0)) <= 1e-14 * float(np.abs(c).max(initial=0.0)):
+            break  # rounding
     return b, w, y, steps
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Newton's step in the two unknowns, and what it takes from c."""
+
+    w: Array  # (r,)
+    y: float
+    image: Array  # (r,) M w
+    c: Array  # (n,) U M w + y
+
+
+def _step(
+    f: Factorization, parts: tuple[Part, ...], free: Mask, sigma: float, rest: Array, short: float
+) -> _Step | None:
+    """Solve w = Uᵀb, sum(b) = total, with b moving on free rows alone: by 1 / sigma of what c does."""
+    rows = np.flatnonzero(free)
+    largest = max((part.core.shape[0] for part in parts), default=0)
+    found = _by_rows(f, rows, sigma, rest, short) if len(rows) <= DENSE * largest else None
+    if found is None:
+        found = _by_rank(f, parts, free, sigma, rest, short)
+    if found is None:
+        return None
+    dw, dy = found
+    image = f.core @ dw
+    along = f.lift(image) + dy
+    return _Step(dw, dy, image, along) if np.isfinite(along).all() else None
+
+
+def _by_rows(f: Factorization, rows: Array, sigma: float, rest: Array, short: float) -> tuple[Array, float] | None:
+    """(sigma + U_F M U_Fᵀ) db = U_F M rest - dy, sum(db) = short, on the free rows F themselves."""
+    if len(rows) == 0:
+        return None
+    matrix = square(f, rows)
+    matrix[np.arange(len(rows)), np.arange(len(rows))] += sigma - f.shift
+    upper, info = lapack.dpotrf(matrix, lower=0, clean=0, overwrite_a=1)
+    if info != 0:
+        return None
+    right = np.column_stack([f.lift(f.core @ rest)[rows], np.ones(len(rows))])
+    both = lapack.dpotrs(upper, right, lower=0)[0]
+    total = float(both[:, 1].sum())
+    if not total > 0.0:
+        return None
+    dy = (float(both[:, 0].sum()) - short) / total
+    db = np.zeros(f.shape[0])
+    db[rows] = both[:, 0] - dy * both[:, 1]
+    return f.project(db) - rest, dy
+
+
+def _by_rank(
+    f: Factorization, parts: tuple[Part, ...], free: Mask, sigma: float, rest: Array, short: float
+) -> tuple[Array, float] | None:
+    """The same by r x r systems, G = U_FᵀU_F / sigma: (I + G M) dw = -rest - q dy with q = U_Fᵀ1 / sigma."""
+    weights = np.where(free, 1.0 / sigma, 0.0)
+    grams = f.gram(weights)
+    system = factorize(parts, f.rank, grams, triangular=False)
+    if system is None:
+        return None
+    q = f.project(weights)
+    both = np.stack([-rest, q], axis=1)
+    turned = both - _apply(grams, f, system.solve(both))  # (I + G M)⁻¹ x = x - G X x, since X = (I + M G)⁻¹ M
+    count = float(weights.sum())
+    image = f.core @ q
+    curvature = count - float(image @ turned[:, 1])
+    if not curvature > 1e-14 * max(count, 1e-300):
+        curvature = max(count, float(len(weights)) / sigma * 1e-6)
+    dy = (-short - float(image @ turned[:, 0])) / curvature
+    return turned[:, 0] - turned[:, 1] * dy, dy
+
+
+class _Line:
+    """What is minimised, along a step: its slope rises with t, is piecewise linear, and takes no product."""
+
+    def __init__(self, problem: Problem, c: Array, sigma: float, w: Array, step: _Step) -> None:
+        self.problem, self.c, self.sigma, self.step = problem, c, sigma, step
+        self.first = float(w @ step.image) + step.y * problem.total
+        self.second = float(step.w @ step.image)
+
+    def slope(self, t: float) -> float:
+        b = _response(self.problem, self.c - t * self.step.c, self.sigma)
+        return self.first + t * self.second - float(self.step.c @ b)
+
+    def lowest(self) -> float:
+        """Where the slope vanishes, nearly; by the secant, kept off the ends of what is known to hold the place."""
+        begun = self.slope(0.0)
+        left, falling, t = 0.0, begun, 1.0
+        now = self.slope(t)
+        trials = 0
+        while now < 0.0 and abs(now) > LEVEL * abs(begun) and trials < TRIALS:
+            left, falling, t = t, now, 2.0 * t
+            now = self.slope(t)
+            trials += 1
+        right, rising = t, now
+        while abs(now) > LEVEL * abs(begun) and trials < TRIALS:
+            t = left + (right - left) * min(max(falling / (falling - rising), 0.1), 0.9)
+            now = self.slope(t)
+            left, falling, right, rising = (t, now, right, rising) if now < 0.0 else (left, falling, t, now)
+            trials += 1
+        return t
 
 
 def _response(problem: Problem, c: Array, sigma: float) -> Array:

@@ -13,14 +13,14 @@ import numpy as np
 from scipy.linalg import lapack
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import EPS, BlockSparse
+from krein.blocksparse import EPS
 from krein.factorization import Factorization
-from krein.solvers.problem import Ends, Mask, Point, Problem, central_multiplier
+from krein.solvers.problem import Ends, Mask, Point, Problem, central_multiplier, square
 from krein.solvers.system import Part, factorize
 
 __all__ = ["polish"]
 
-ROUNDS = 8
+ROUNDS, BRIEF = 8, 3
 RIDGES = (0.0, 1e-8, 1e-5)  # of the largest entry of the diagonal, tried in this order
 LEAST = 1e-6  # the ridge of the factored form where the shift is zero: below, rounding takes over
 REFINEMENTS = 4
@@ -29,15 +29,19 @@ DENSE = 2000  # free rows up to which K_FF itself is formed
 FREE, LOW, ZERO, HIGH = 0, 1, 2, 3
 
 
-def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends) -> Point | None:
+def polish(
+    problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, *, briefly: bool = False
+) -> Point | None:
     """Return the best point that a few rounds of the active set reach, or None where no system could be solved.
+
+    ``briefly`` asks for a few rounds only, where the point can also be taken further at little cost.
 
     Where free rows are nearly dependent their system fixes them by rounding alone, so the ridge is raised until the
     step stays near the point.
     """
     best: Point | None = None
-    for ridge in RIDGES:
-        found, lost = _rounds(problem, parts, point, ends, ridge)
+    for ridge in RIDGES[:1] if briefly else RIDGES:
+        found, lost = _rounds(problem, parts, point, ends, ridge, BRIEF if briefly else ROUNDS)
         if found is not None and (best is None or found.gap < best.gap):
             best = found
         if best is not None and (best.gap <= 1e-2 * point.gap or not lost):
@@ -46,14 +50,14 @@ def polish(problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends) 
 
 
 def _rounds(
-    problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, ridge: float
+    problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, ridge: float, rounds: int
 ) -> tuple[Point | None, bool]:
     """The best point met with this ridge, and whether the free rows ran off."""
     held = _held(problem, point.b, *ends)
     b, multiplier = point.b, point.multiplier
     best: Point | None = None
     lost = True
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         b = _on_edges(problem, b, held)
         solved = _free_rows(problem, parts, b, multiplier, held, ridge)
         if solved is None:
@@ -78,9 +82,7 @@ def _rounds(
 
 
 def _held(problem: Problem, b: Array, at_low: Mask, at_high: Mask) -> Indices:
-    """DENSE = 2000  # free rows up to which K_FF itself is formed
-    FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at.
-    """
+    """FREE, LOW, ZERO or HIGH for each row, from the ends its parts lie at."""
     width = problem.high - problem.low
     if len(at_low) == 1:
         nearer = b - problem.low < 0.5 * width
@@ -164,7 +166,7 @@ def _solver(f: Factorization, parts: tuple[Part, ...], free: Mask, ridge: float)
 def _dense_solver(f: Factorization, free: Mask, ridge: float) -> Callable[[Array], Array] | None:
     """The same by K_FF itself, which is small; as exact as there is, also where the shift is zero."""
     rows = np.flatnonzero(free)
-    matrix = _square(f, rows)
+    matrix = square(f, rows)
     size = float(np.diagonal(matrix).max(initial=0.0)) or 1.0
     matrix[np.arange(len(rows)), np.arange(len(rows))] += max(ridge, 10 * len(rows) * EPS) * size
     upper, info = lapack.dpotrf(matrix, lower=0, clean=0, overwrite_a=1)
@@ -177,24 +179,6 @@ def _dense_solver(f: Factorization, free: Mask, ridge: float) -> Callable[[Array
         return out
 
     return solve
-
-
-def _square(f: Factorization, rows: Indices) -> Array:
-    """K[rows, rows], from the blocks of the core that are kept."""
-    if not isinstance(f.core, BlockSparse):
-        sparse = f.basis_rows(rows)
-        out: Array = np.array((sparse @ (sparse @ f.core).T).T, dtype=np.float64, order="F")
-    else:
-        found = {i: (here, local) for i, here, local in f._by_block(rows)}
-        out = np.zeros((len(rows), len(rows)), order="F")
-        for i, j, block in f.core.blocks():
-            if i in found and j in found:
-                (mine, left), (yours, right) = found[i], found[j]
-                value = left @ block @ right.T
-                out[np.ix_(mine, yours)] = value
-                out[np.ix_(yours, mine)] = value.T
-    out[np.arange(len(rows)), np.arange(len(rows))] += f.shift
-    return out
 
 
 def _size(f: Factorization) -> float:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from krein.arrays import Array, Indices
+from krein.blocksparse import BlockSparse
 from krein.cores import congruent
 from krein.factorization import Factorization
 from krein.storage import orthonormalise
 
-__all__ = ["Box", "Ends", "Mask", "Point", "Problem", "central_multiplier", "cut", "restricted"]
+__all__ = ["Box", "Ends", "Mask", "Point", "Problem", "central_multiplier", "cut", "restricted", "square"]
 
 Mask: TypeAlias = NDArray[np.bool_]
 Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and at their upper end
@@ -134,6 +135,27 @@ def restricted(f: Factorization, rows: Indices) -> Factorization:
         bases.append(U[mine >= 0])
         order.append(mine[mine >= 0])
     return replace(f, bases=tuple(bases), order=np.concatenate(order))
+
+
+def square(f: Factorization, rows: Indices) -> Array:
+    """K[rows, rows], Fortran-ordered, from the blocks of the core that are kept."""
+    found = {i: (here, local) for i, here, local in f._by_block(rows)}
+    out = np.zeros((len(rows), len(rows)), order="F")
+    if isinstance(f.core, BlockSparse):
+        for i, j, block in f.core.blocks():
+            if i in found and j in found:
+                (mine, left), (yours, right) = found[i], found[j]
+                value = left @ block @ right.T
+                out[np.ix_(mine, yours)] = value
+                out[np.ix_(yours, mine)] = value.T
+    else:  # strip by strip: two products of some size instead of one for each pair
+        strip = np.empty((f.rank, len(rows)), order="F")
+        for i, (mine, left) in found.items():
+            strip[:, mine] = f.core[:, f.spans[i][1]] @ left.T
+        for i, (mine, left) in found.items():
+            out[mine] = left @ strip[f.spans[i][1]]
+    out[np.arange(len(rows)), np.arange(len(rows))] += f.shift
+    return out
 
 
 def cut(f: Factorization, rows: Indices) -> Factorization:
