@@ -30,8 +30,9 @@ PATIENCE = 2  # coarse steps without gain before the search turns to the best on
 SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
 GLANCE = 125  # rows looked at first,
 PER_DIRECTION = 6  # and for each direction proposed, but for
-FORECAST, SHARE = 300, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
+FORECAST, SHARE = 250, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
 GROWN = (1.5, 3.0)  # a larger sample is so many times larger, at least and at most
+FEW = 8  # directions in all: a build so small is not worth a look at the neighbours
 CLOSER = 3  # numbers of blocks that a larger one is asked for, and their neighbours
 DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
 ROWS_PER_RANK = 4  # rows per block and rank that a proposal leaves, unless there is one block
@@ -103,7 +104,7 @@ def propose(
     With ``max_memory`` alone it is the lowest error in that many bytes; with both, the best in that memory where the
     error cannot be reached in it; with neither, 0.02 within 1 GiB. What is given is kept. Bases are stored in
     ``own_dtype``, X's own, unless ``max_memory`` calls for less. Costs m² similarities and some m³ work: m = 125 rows
-    where few directions are enough, and no more than a share of what building costs beyond 300.
+    where few directions are enough, and no more than a share of what building costs beyond 250.
     """
     n = count_objects(objects)
     if max_error is None and max_memory is None:
@@ -243,7 +244,7 @@ def _search(request: _Request, curves: Curves, likely: Sequence[int] = ()) -> Pr
             waited = 0 if before is None or leader().n_blocks == c else waited + 1
             if waited >= PATIENCE or not looks.get(c):
                 break
-    while request.n_blocks is None:
+    while request.n_blocks is None and leader().n_blocks * leader().rank > FEW:
         at = FINE.index(leader().n_blocks)
         near = [c for c in FINE[max(0, at - 1) : at + 2] if c not in looks and request.highest_rank(c) > 0]
         known = len(looks)

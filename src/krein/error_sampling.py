@@ -27,7 +27,7 @@ __all__ = ["Known", "Sample", "Stratum", "Table", "draw", "normed"]
 
 TILE = 4  # small: entries of a tile share rows and tell less than as many entries apart
 LEAST = 0.3  # share of the later tiles that is spread evenly over the ways to draw, and over the strata
-TOGETHER = 4  # tiles per call of a kernel that is cheap: fewer calls, though only a quarter of their entries is used
+TOGETHER = 16  # tiles per call of a kernel that is cheap: fewer calls, though a small share of their entries is used
 TILES, CHUNK = 128, 4096  # tiles, and entries that share a block, approximated at a time
 FEW_BLOCKS = 100  # up to this many, a sample meets each pair of blocks often enough for one product to serve many
 NEARLY_ALL = 0.75

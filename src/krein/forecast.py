@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class Curves:
             few, many = self._logs(max(1, most // 3)), self._logs(most)
             steepness = np.minimum(0.0, many - few) / math.log(most / max(1, most // 3)) if most > 1 else 0.0
             curve, seen = many + steepness * math.log(n_blocks / most), False
-        errors = np.exp(np.pad(curve[:highest], (0, max(0, highest - len(curve))), mode="edge"))
+        errors = np.exp(_filled(curve[:highest], highest))
         return np.where(errors <= 2.0 * ZERO, 0.0, errors), seen
 
     def _logs(self, n_blocks: int) -> Array:
@@ -182,9 +182,9 @@ def squared_errors(K: Array, labels: Indices, ranks: int) -> Errors:
         squares[:k] += (rows**2).reshape(k, -1, ranks).sum(1)
         M = rows[:, i * ranks : i * ranks + k]
         # u_xᵀ M[:k, :k] u_x for all k at once: what the k-th row and column add
-        added = U * (2.0 * (U @ np.triu(M, 1)) + U * np.diag(M))
+        added = U * (U @ (M * _twice_above(k)))
         off = ((K.diagonal()[p][:, None] - np.cumsum(added, 1)) ** 2).sum(0)
-        left += np.pad(off, (0, ranks - k), mode="edge")
+        left += _filled(off, ranks)
     total, diagonal = float(np.sum(K * K)), float(np.sum(K.diagonal() ** 2))
     every = np.maximum(total - np.diag(np.cumsum(np.cumsum(squares, 0), 1)), 0.0)
     every[every < ROUNDED * total] = 0.0
@@ -192,6 +192,21 @@ def squared_errors(K: Array, labels: Indices, ranks: int) -> Errors:
     return Errors(
         np.maximum(every - left, 0.0) / pairs, np.minimum(left, every) / m, (total - diagonal) / pairs, diagonal / m
     )
+
+
+@lru_cache(maxsize=64)
+def _twice_above(k: int) -> Array:
+    """2 above the diagonal, 1 on it, 0 below."""
+    return np.asarray(2.0 * np.triu(np.ones((k, k)), 1) + np.eye(k))
+
+
+def _filled(curve: Array, size: int) -> Array:
+    """``curve`` with its last number repeated; `numpy.pad` takes longer than all the rest of a small forecast."""
+    if len(curve) >= size:
+        return curve
+    out = np.empty(size)
+    out[: len(curve)], out[len(curve) :] = curve, curve[-1]
+    return out
 
 
 def _leading(A: Array, ranks: int) -> Array:

@@ -31,7 +31,7 @@ from krein.shared import Draft, Effort
 __all__ = ["Search", "search"]
 
 SAMPLES = (2_000, 8_000)  # entries looked at to measure an error, the more where what they leave open costs
-VAGUE = 1.1  # times the bytes, or another build
+VAGUE = 1.2  # times the bytes, or another build
 DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
 SAFE = 0.95  # of the target: what trimming may use up
 GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
