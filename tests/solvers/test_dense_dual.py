@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import piqp
 import pytest
+from sklearn.svm import SVC, SVR
 
+import krein
 from krein.solvers import Dual, dense_dual
 from krein.solvers.dense_dual import Task, polish, solve_dense, violation
 from krein.solvers.problem import central_multiplier
@@ -131,3 +133,15 @@ def test_of_an_indefinite_matrix_it_is_a_stationary_point() -> None:
     found = solve_dense(K, t, psd=False)
     assert found.converged
     assert violation(t, found.coefficients, K @ found.coefficients - t.linear + found.intercept).max() <= 1e-5
+
+
+@pytest.mark.parametrize("scale", [1e40, 1e200])
+def test_similarities_beyond_libsvms_float32_are_brought_to_its_size(scale):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 3))
+    K = np.exp(-0.3 * np.square(X[:, None] - X).sum(2))
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=60) > 0, 1, -1)
+    ours, other = krein.SVC(kernel="precomputed", C=1.0 / scale).fit(K * scale, y), SVC(kernel="precomputed").fit(K, y)
+    np.testing.assert_allclose(ours.decision_function(K * scale), other.decision_function(K), atol=5e-3)
+    level, plain = krein.SVR(kernel="precomputed", C=1.0 / scale).fit(K * scale, X[:, 0]), SVR(kernel="precomputed")
+    np.testing.assert_allclose(level.predict(K * scale), plain.fit(K, X[:, 0]).predict(K), atol=5e-3)

@@ -45,10 +45,10 @@ def violation(q: Question, d: Dual) -> float:
 
 
 @settings(deadline=None, max_examples=120)
-@given(st.integers(0, 10**6))
-def test_no_dense_solver_does_better_on_any_dual(seed):
+@given(st.integers(0, 10**6), st.sampled_from(["auto", "newton"]))
+def test_no_dense_solver_does_better_on_any_dual(seed, method):
     q = random_question(seed)
-    d = ask(q)
+    d = ask(q, method=method)
     assert d.converged
     assert (d.coefficients >= q.low).all()
     assert (d.coefficients <= q.high).all()
@@ -316,6 +316,20 @@ def test_newton_agrees_with_the_interior_point_or_leaves_it_to_it(shift, C, epsi
         np.testing.assert_allclose(outer.coefficients, inner.coefficients, atol=1e-6)
     warm = solve_dual(f, y, low, high, epsilon=epsilon, method="newton", start=inner)
     assert warm.objective == pytest.approx(inner.objective, rel=2e-6)
+
+
+@pytest.mark.parametrize("C", [0.1, 3.0])
+def test_classes_of_many_rows_are_newtons_and_end_where_the_interior_point_does(C):
+    f = make(np.random.default_rng(28), [6000, 5000], [30, 20], "psd", scale=1e4)
+    f = f.with_core(f.core / f.diagonal().mean(), 0.0)
+    y = labels(f)
+    quick, slow = svc(f, y, C), svc(f, y, C, method="interior-point")
+    assert quick.method == "newton"
+    assert quick.converged
+    assert quick.objective == pytest.approx(slow.objective, rel=1e-9)
+    assert abs(quick.coefficients.sum()) <= 1e-9 * C * len(y)
+    assert ((quick.coefficients != 0.0) != (slow.coefficients != 0.0)).sum() <= 2  # one at its bound by rounding
+    np.testing.assert_allclose(f @ quick.coefficients, f @ slow.coefficients, atol=1e-4)
 
 
 def test_newton_leaves_an_indefinite_core_to_the_interior_point():

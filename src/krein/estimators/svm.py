@@ -44,7 +44,7 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         The duality gap to reach, relative to the objective. Up to 1e-4 small duals are solved to rounding.
     max_iter : int, default=-1
         Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
-        limit for the former, 100 for the latter.
+        limit for the former, 200 for the latter.
     refine : None or "exact"
         "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
         predictions included. For psd kernels.

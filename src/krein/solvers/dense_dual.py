@@ -28,6 +28,7 @@ __all__ = ["NotConverged", "Task", "libsvm", "made_exact", "polish", "solve_dens
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
 LAST = 1e-8
+HUGE = 1e30  # larger similarities are brought to 1 for LIBSVM, and those below 1 / HUGE
 CAP = 100_000  # LIBSVM's iterations at least allowed; its matrix is float32, so there are tolerances it never reaches
 DELTAS = (1e-7, 1e-9, 1e-11, 1e-13)  # proximal weights, relative to the mean of the diagonal
 ROUNDS = 10  # changes of the active set in one proximal step
@@ -161,23 +162,26 @@ def libsvm(
     reach = task.high - task.low
     # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first
     size = task.size if task.kind == "tube" and task.size > 0.0 else 1.0
+    peak = float(np.abs(K).max(initial=0.0)) if kernel is None else 1.0
+    unit = 1.0 if peak == 0.0 or 1.0 / HUGE < peak < HUGE else peak  # its float32 ends at 3e38: K / u and u C have b u
+    K, weights = (K, reach) if unit == 1.0 else (K / unit, np.minimum(reach * unit, np.finfo(float).max))
     b = np.zeros(len(task.rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if task.kind == "margin":
             sign = np.sign(task.linear)
-            machine = SVC(C=1.0, **given).fit(K, sign, sample_weight=reach)
-            b[machine.support_] = _dense(machine.dual_coef_)
+            machine = SVC(C=1.0, **given).fit(K, sign, sample_weight=weights)
+            b[machine.support_] = _dense(machine.dual_coef_) / unit
         elif task.kind == "tube":
             machine = SVR(C=1.0, epsilon=task.epsilon / size, **given)
-            machine.fit(K, task.linear / size, sample_weight=task.high / size)
-            b[machine.support_] = _dense(machine.dual_coef_) * size
+            machine.fit(K, task.linear / size, sample_weight=0.5 * weights / size)
+            b[machine.support_] = _dense(machine.dual_coef_) / unit * size
         else:
             size = (float(np.mean(np.diagonal(K))) or 1.0) if kernel is None else 1.0
             nu = min(1.0, task.total / float(reach.sum()))
             machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach)
             b[machine.support_] = _dense(machine.dual_coef_)
-    intercept = float(machine.intercept_[0]) * size
+    intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0)
     near = 1e-10 * reach  # bounds that went through a division
     b = np.where(b <= task.low + near, task.low, np.where(b >= task.high - near, task.high, b))
     return b, intercept, int(np.sum(machine.n_iter_)), machine.fit_status_ == 0

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import lapack
 from tqdm import tqdm
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.blocksparse import EPS
 from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Mask, Point, Problem, square
@@ -28,6 +28,7 @@ WARM = 0.1  # the first where a start is given
 LOOSE = 1.0  # an inner gap that many times what the proximal term is, and the next centre tells more
 INNER = 60  # Newton steps for one centre
 PATIENCE = 4  # centres without a better gap
+BALANCED = 3  # centres after which sum(b) is met to rounding; before, it costs steps for nothing
 LEVEL = 0.05  # share of the slope at the start of a line that may be left
 TRIALS = 40
 DENSE = 0.8  # of the rank of a part that is coupled: so many free rows are solved for as they are
@@ -62,7 +63,7 @@ class Newton:
                 allowed = 0.05 * tol * (abs(self.best.objective) + self.problem.scale) if self._turn else 0.0
                 b, self._w, self._multiplier, taken = _inner(
                     self.problem, self.parts, self._centre, delta, self._w, self._multiplier,
-                    min(INNER, max_iter - self.n_iter), allowed,
+                    min(INNER, max_iter - self.n_iter), allowed, self._turn >= BALANCED,
                 )  # fmt: skip
                 self.n_iter += taken
                 self._turn += 1
@@ -97,6 +98,7 @@ def _inner(
     y: float,
     max_iter: int,
     rounding: float,
+    balanced: bool,
 ) -> tuple[Array, Array, float, int]:
     """Minimise 1/2 wᵀMw + sum_i h(c_i) + y total over w and y, c = pull - U M w - y and h' = b, the response to c."""
     f, core = problem.f, problem.f.core
@@ -112,6 +114,7 @@ def _inner(
         blur = 0.5 * delta * float(np.square(b - centre).sum())
         left = gap + 2.0 * slopes * abs(short)
         enough = left <= max(LOOSE * blur, rounding, EPS * float(w @ (core @ w)))
+        enough = enough and not (balanced and abs(short) > 1e-10 * problem.reach)
         if enough or steps >= max_iter or gap < 0.0:
             break  # a gap below 0: the core is indefinite, what is minimised here is not convex
         free = (b > problem.low) & (b < problem.high)
@@ -157,7 +160,7 @@ def _step(
     return _Step(dw, dy, image, along) if np.isfinite(along).all() else None
 
 
-def _by_rows(f: Factorization, rows: Array, sigma: float, rest: Array, short: float) -> tuple[Array, float] | None:
+def _by_rows(f: Factorization, rows: Indices, sigma: float, rest: Array, short: float) -> tuple[Array, float] | None:
     """(sigma + U_F M U_Fᵀ) db = U_F M rest - dy, sum(db) = short, on the free rows F themselves."""
     if len(rows) == 0:
         return None
