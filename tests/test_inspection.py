@@ -239,3 +239,20 @@ def test_a_kernel_may_be_named():
     found = krein.inspect(X, "rbf", random_state=0)
     K = krein.RBF(gamma=1 / (3 * X.var()))(X)
     assert np.allclose(found.eigenvalues, np.linalg.eigvalsh(K)[::-1], atol=1e-8)
+
+
+def test_a_file_or_a_given_matrix_is_enough(tmp_path):
+    S = indefinite(80)
+    np.save(tmp_path / "S.npy", S)
+    wanted = krein.inspect(S, random_state=0)
+    for given in (tmp_path / "S.npy", str(tmp_path / "S.npy"), krein.Precomputed(S)):
+        np.testing.assert_allclose(krein.inspect(given, random_state=0).eigenvalues, wanted.eigenvalues)
+    D = np.sqrt(np.maximum(np.subtract.outer(np.diag(S), -np.diag(S)) - 2 * S, 0.0))
+    made = krein.FromDistances(krein.Precomputed(D), scale=2.0)
+    K = made(np.arange(80))
+    found = krein.inspect(made, random_state=0).eigenvalues
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(K)[::-1], atol=1e-10)
+    with pytest.raises(krein.InputError, match="cannot be opened"):
+        krein.inspect(tmp_path / "absent.npy")
+    with pytest.raises(krein.InputError, match="must be a 2-D array or a sequence of objects; got NoneType"):
+        krein.inspect(krein.RBF())

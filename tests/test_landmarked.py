@@ -200,3 +200,11 @@ def test_a_kernel_that_looks_at_the_rest_of_the_call_is_found_out():
 
     with pytest.raises(krein.KernelError, match=r"whatever else it is asked for.*depend on the two"):
         krein.approximate(STRINGS[:100], relative)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 4.0, 1e6])
+def test_units_of_a_similarity_do_not_matter_to_new_objects(factor):
+    options = {"coupling": "landmark", "n_blocks": 6, "rank": 20, "random_state": 0}
+    a, b = (krein.approximate(STRINGS[:900], c * krein.EditSimilarity(), **options) for c in (1.0, factor))
+    rows = a.kernel_rows(STRINGS[900:960])
+    np.testing.assert_allclose(b.kernel_rows(STRINGS[900:960]) / factor, rows, atol=1e-6 * np.abs(rows).max())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from krein.arrays import Array, check_indices, grouped, stream
+from krein.arrays import Array, check_indices, grouped
 from krein.bases import LandmarkMap, object_bytes
 from krein.building import Parts, build, build_whole
 from krein.choice import Look
@@ -22,9 +22,9 @@ from krein.correction import correct
 from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, counting, take
+from krein.kernels import Evaluator, Kernel, count_objects, counting, take
 from krein.landmarked import usual
-from krein.objects import check_new_objects, takes_vectors
+from krein.objects import check_new_objects, check_similarity
 from krein.partition import Partition
 from krein.plan import Plan
 from krein.search import Search, search
@@ -33,7 +33,6 @@ from krein.truncation import OutOfRange, out_of_range
 __all__ = ["Approximation", "approximate"]
 
 AUTO_BLOCKS, AUTO_RANK = 10, 64
-SYMMETRY_SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +77,31 @@ class Approximation:
         """The rows of U for new objects, (n_new, r), through the landmarks of each one's cluster (the indirect way)."""
         objects = check_new_objects(X_new, self.objects, self.kernel)
         evaluator = Evaluator(self.kernel)
-        labels = self.partition.assign(evaluator, objects)
+        known, places = self._compared_first(evaluator, objects)
+        labels = self.partition.assign(evaluator, objects, places)
         ranks = np.asarray(self.factorization.ranks, dtype=np.int64)
         pointer = np.concatenate([[0], np.cumsum(ranks[labels])])
         data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
         for i, mine in grouped(labels):
             spots = pointer[mine][:, None] + np.arange(ranks[i])
-            data[spots] = self.maps[i](evaluator, take(objects, mine))
+            data[spots] = self.maps[i](evaluator, take(objects, mine), None if known is None else known[mine])
             columns[spots] = np.arange(ranks[i]) + self.factorization.spans[i][1].start
         return sp.csr_matrix((data, columns, pointer), shape=(len(labels), self.factorization.rank))
+
+    def _compared_first(self, evaluator: Evaluator, objects: Any) -> tuple[Array | None, Array | None]:
+        """Similarities to the landmarks that place objects, and the places, where every block's own begin with those.
+
+        So they do with coupling="landmark". Otherwise blocks have landmarks among their own members, none in common.
+        """
+        embedding = self.partition.embedding
+        if embedding is None or self.n_blocks == 1:
+            return None, None
+        count, own = count_objects(embedding.landmarks), self.maps[0].self_similarities
+        first = self.maps[0].rows[:count]
+        if len(first) < count or not all(np.array_equal(m.rows[:count], first) for m in self.maps):
+            return None, None
+        known = evaluator.cross(objects, embedding.landmarks, None if own is None else own[:count])
+        return known, known @ embedding.transform
 
     def kernel_rows(self, X_new: Any, indices: Any = None, exact: bool = False, truncate: bool = False) -> Array:
         """Similarities of new objects to training rows, (n_new, len(indices) or n), without the shift.
@@ -215,10 +230,7 @@ def approximate(
             random_state=random_state, verbose=verbose,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
-        if not takes_vectors(plan.kernel):  # a user's own: is it symmetric across clusters too?
-            n = plan.n
-            some = stream(plan.seed, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
-            evaluator.consistent(take(plan.objects, some))
+        check_similarity(plan.objects, evaluator, plan.seed)
         parts, found = _parts(plan, evaluator)
     return Approximation(
         plan.kernel,

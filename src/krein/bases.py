@@ -61,11 +61,14 @@ class LandmarkMap:
     )
     reach: float = math.inf  # how large that may be
 
-    def __call__(self, evaluator: Evaluator, objects: Any) -> Array:
-        """The rows u(x), streamed: k(x, Z) is never held for more than a chunk of objects."""
+    def __call__(self, evaluator: Evaluator, objects: Any, known: Array | None = None) -> Array:
+        """The rows u(x), streamed; ``known`` are similarities to the first landmarks, where a caller has them."""
         out = np.empty((count_objects(objects), self.transform.shape[1]))
-        n_shortened = 0
-        for rows, block in evaluator.chunks(objects, self.landmarks, diag_B=self.self_similarities):
+        n_shortened, first = 0, 0 if known is None else known.shape[1]
+        own = None if self.self_similarities is None else self.self_similarities[first:]
+        rest = take(self.landmarks, np.arange(first, len(self.transform))) if first else self.landmarks
+        for rows, block in evaluator.chunks(objects, rest, diag_B=own):
+            block = block if known is None else np.hstack([known[rows], block])
             out[rows] = block @ self.transform
             if self.block is not None:
                 limits = self.reach * np.maximum(1.0, _lengths(block) / (self.usual or 1.0))
@@ -146,7 +149,7 @@ def sketch(
     """
     rows = choose_landmarks(objects, members, n_landmarks, rule, evaluator, rng, places)
     landmarks = take(objects, rows)
-    W = evaluator.symmetric(landmarks)
+    W = evaluator.symmetric(landmarks, rows)
     values, vectors = np.linalg.eigh(W.astype(np.float64))
     order = np.argsort(-np.abs(values), kind="stable")
     rounding = len(values) * float(np.finfo(W.dtype).eps)

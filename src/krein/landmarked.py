@@ -79,7 +79,7 @@ def couple_by_landmarks(
     for i, left in enumerate(along):
         core |= {(i, j): (left * signs) @ along[j].T for j in range(i + 1, len(along))}
     maps = [
-        _extension(plan, b, U, Q[b.members], far, evaluator).limited(U, core[i, i], plan.kernel)
+        _extension(plan, b, U, Q[b.members], far, peak, evaluator).limited(U, core[i, i], plan.kernel)
         for i, (b, U) in enumerate(zip(blocks, bases, strict=True))
     ]
     bases = [U.astype(plan.working) for U in bases]
@@ -93,10 +93,12 @@ def _near(
     Q, signs, seen, peak = far
     n, mine, q = len(members), take(plan.objects, members), Q[members]
     if n <= width:
-        own, K = np.arange(n), evaluator.symmetric(mine).astype(np.float64)
+        own, K = np.arange(n), evaluator.symmetric(mine, members).astype(np.float64)
     else:
         own = np.sort(stream(plan.seed, 2, i).choice(n, width, replace=False))
-        K = evaluator.block(mine, take(mine, own)).astype(np.float64)
+        found = evaluator.block(mine, take(mine, own))
+        evaluator.check_symmetric(found[own], members[own])
+        K = found.astype(np.float64)
     values, vectors = np.linalg.eigh((seen - q.T @ q) * np.outer(signs, signs))
     outside = (q @ vectors) * np.sqrt(np.maximum(values, 0.0))
     U, s, _ = np.linalg.svd(np.hstack([outside, np.sqrt(n / len(own)) * K]), full_matrices=False)
@@ -112,10 +114,13 @@ def _within(block: _Near, U: Array) -> Array:
     return np.asarray(0.5 * (M + M.T))
 
 
-def _extension(plan: Plan, block: _Near, U: Array, q: Array, far: LandmarkMap, evaluator: Evaluator) -> LandmarkMap:
-    """u(x) = k(x, Z and L_i) T, the least squares over the block's own rows."""
-    weights = np.linalg.pinv(np.hstack([q, block.similarities]), rcond=SMOOTH) @ U
-    transform = np.vstack([far.transform @ weights[: q.shape[1]], weights[q.shape[1] :]])
+def _extension(
+    plan: Plan, block: _Near, U: Array, q: Array, far: LandmarkMap, peak: float, evaluator: Evaluator
+) -> LandmarkMap:
+    """u(x) = k(x, Z and L_i) T, the least squares over the block's own rows, in units of the largest similarity."""
+    root = np.sqrt(peak)  # q is of the size of a root, so that otherwise c k would be extended unlike k
+    weights = np.linalg.pinv(np.hstack([q / root, block.similarities / peak]), rcond=SMOOTH) @ U
+    transform = np.vstack([far.transform / root @ weights[: q.shape[1]], weights[q.shape[1] :] / peak])
     rows = np.concatenate([far.rows, block.members[block.own]])
     landmarks: Any = take(plan.objects, rows)
     own = evaluator.own(landmarks)

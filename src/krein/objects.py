@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from krein.arrays import stream
 from krein.errors import InputError, KreinWarning
 from krein.kernels import (
     DoubleCentred,
+    Evaluator,
     FromDistances,
     Kernel,
     Normalized,
@@ -22,13 +24,18 @@ from krein.kernels import (
     Scaled,
     count_objects,
     is_vectors,
+    take,
 )
 from krein.kernels.counting import note
 from krein.kernels.objects import is_sparse
+from krein.kernels.similarities import strangers
+from krein.kernels.strings import check_strings
 
-__all__ = ["check_new_objects", "check_objects", "takes_vectors"]
+__all__ = ["check_new_objects", "check_objects", "check_similarity", "takes_vectors"]
 
 OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
+SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
+COMPANIONS = 2  # and each object with so many, in both orders
 
 
 def takes_vectors(kernel: Kernel) -> bool:
@@ -74,6 +81,22 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
     if is_sparse(objects) and not is_sparse(new):
         return sp.csr_matrix(new)
     return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
+
+
+def check_similarity(objects: Any, evaluator: Evaluator, seed: int, whole: bool = False) -> None:
+    """Look at a kernel with something of the user's in it: is it symmetric, and the same whatever else is in a call?
+
+    Among a sample in full; and every object is compared with a few in both orders, 4 n similarities, unless the
+    ``whole`` matrix is looked at anyway. krein's own kernels are tested, and not looked at.
+    """
+    parts, n = list(strangers(evaluator.kernel)), count_objects(objects)
+    if not parts:
+        return
+    some = stream(seed, 4).choice(n, min(n, SAMPLE), replace=False)
+    evaluator.consistent(take(objects, some), some)
+    if n > SAMPLE and not whole:
+        for part in parts:  # what is made of it is symmetric if it is, and may cost more
+            Evaluator(part).both_orders(objects, stream(seed, 5).choice(n, COMPANIONS, replace=False))
 
 
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
@@ -131,17 +154,10 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
 def _strings(X: Any) -> list[str]:
     if hasattr(X, "columns"):  # a list of a data frame is that of its column names
         X = np.asarray(X)
-    found = X.tolist() if isinstance(X, np.ndarray) else list(X)
-    for i, item in enumerate(found):
-        if not isinstance(item, str):
-            seen = (
-                f"a row of shape {np.shape(item)}"
-                if isinstance(item, list)
-                else f"{item!r:.60} ({type(item).__name__})"
-            )
-            raise InputError(
-                f"X must hold strings, one per object; item {i} is {seen}. Drop or convert it, or pass one column."
-            )
+    if isinstance(X, np.ndarray):
+        X = (X[:, 0] if X.ndim == 2 and X.shape[1] == 1 else X).tolist()
+    found = list(X)
+    check_strings(found)
     return found
 
 

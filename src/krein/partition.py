@@ -37,8 +37,7 @@ BRANCH_STEPS, LEAF_STEPS, LEVEL_STEPS = 20, 8, 5  # Lloyd's
 TRIALS = 4  # rows among which k-means++ takes the best
 MIX = 0.6  # centres go where rows^(1 - MIX) inertia^MIX is; by rows or inertia alone it was up to 11 % worse
 HELD, REST = 0.25, 0.1  # this share of the centres goes to clusters that turn out to need them, half of it at a time
-LARGEST = 3.5  # clusters of the sample with more than this many times the mean are split if they can be
-ROUNDS = 8  # of splitting
+LARGEST, ROUNDS = 3.5, 8  # clusters of the sample with more times the mean are split if they can be, in so many rounds
 LANDMARKS = 4 * FLAT  # the most that place objects without coordinates
 FEW = 5_000  # rows assigned with as many threads as there are
 STRIP = 2**20  # distances held at a time
@@ -114,11 +113,12 @@ class Partition:
         """Where the objects are: their vectors, or their features."""
         return objects if self.embedding is None else self.embedding(evaluator, objects)
 
-    def assign(self, evaluator: Evaluator, objects: Any) -> Indices:
+    def assign(self, evaluator: Evaluator, objects: Any, places: Any = None) -> Indices:
         """The cluster whose centre is nearest to each object; of many, the nearest in the nearest branch."""
         if self.n_blocks == 1:
             return np.zeros(count_objects(objects), dtype=np.intp)
-        return _assigned(scaled(self.places(evaluator, objects), self.scale), self.centres, self.branches)
+        known = self.places(evaluator, objects) if places is None else places
+        return _assigned(scaled(known, self.scale), self.centres, self.branches)
 
     def medoids(self, evaluator: Evaluator, objects: Any) -> Indices:
         """The member of each cluster that is nearest to its centre, (c,): n d work, and no n x c distances.
@@ -189,7 +189,7 @@ def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: 
     size = min(n, max(64, 4 * n_blocks), LANDMARKS)
     chosen = np.sort(stream(seed, 0, 1).choice(n, size, replace=False))
     landmarks = take(objects, chosen)
-    values, vectors = np.linalg.eigh(evaluator.symmetric(landmarks).astype(np.float64))
+    values, vectors = np.linalg.eigh(evaluator.symmetric(landmarks, chosen).astype(np.float64))
     strength = np.abs(values)
     keep = strength > 1e-6 * strength.max(initial=0.0)
     if not keep.any():

@@ -129,3 +129,34 @@ def test_a_search_over_objects_keeps_to_a_fifth_of_all_similarities(asked: dict[
     a = krein.approximate(words, krein.EditSimilarity(n_jobs=1), random_state=0, **asked)
     assert a.n_evaluations <= 0.21 * 2100**2  # the error is estimated besides
     assert a.error(random_state=0).relative < 0.6
+
+
+@pytest.mark.parametrize("name", _kernels())
+def test_a_check_of_a_kernel_is_counted(name: str) -> None:
+    kernel, asked = _kernels()[name]
+    with krein.counting() as spent:
+        krein.check_kernel(kernel, WORDS.X, n_samples=40, random_state=0)
+    assert spent.n_evaluations == asked.count > 40**2
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+@pytest.mark.parametrize("name", ["plain", "normalized"])
+def test_a_new_object_is_compared_with_a_landmark_once(name: str) -> None:
+    kernel, _ = _kernels()[name]
+    a = krein.approximate(WORDS.X, kernel, random_state=0, **WAYS["landmark"])
+    pairs: list[tuple[str, str]] = []
+    plain = Asked.__call__
+
+    def noted(self: Asked, A: Any, B: Any) -> Any:
+        pairs.extend((x, z) for x in A for z in B)
+        return plain(self, A, B)
+
+    new = sorted(set(MORE.X) - set(WORDS.X))[:1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Asked, "__call__", noted)
+        u = a.extend(new)
+    assert len(pairs) <= max(len(m.rows) for m in a.maps) + (1 if name == "normalized" else 0)
+    label = a.partition.assign(Evaluator(a.kernel), new)[0]  # found by itself
+    np.testing.assert_allclose(
+        u.toarray()[0, a.factorization.spans[label][1]], a.maps[label](Evaluator(a.kernel), new)[0]
+    )

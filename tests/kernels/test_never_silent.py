@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -119,7 +121,7 @@ def _frame() -> Any:
         ([b"AC", *X[1:]], "item 0 is b'AC'"),
         ([float("nan"), *X[1:]], "item 0 is nan"),
         ([[word] for word in X], "row of shape"),
-        (np.array(X)[:, None], "row of shape"),
+        (np.array([X, X]).T, "row of shape"),
         (_frame, "row of shape"),
         (dict(enumerate(X)), "dict"),
         (frozenset(X), "frozenset"),
@@ -141,7 +143,9 @@ def test_strings_come_in_every_collection_that_keeps_their_order() -> None:
     pandas = pytest.importorskip("pandas")
     odd = ["", "ünï 😀", *X[2:]]
     wanted = edit(odd, odd)
-    for some in (odd, tuple(odd), np.array(odd), np.array(odd, dtype=object), pandas.Series(odd), iter(odd)):
+    column = pandas.DataFrame({"name": odd})
+    arrays = (np.array(odd), np.array(odd, dtype=object), np.array(odd)[:, None])
+    for some in (odd, tuple(odd), *arrays, pandas.Series(odd), column, iter(odd)):
         assert np.allclose(krein.approximate(some, edit).factorization.to_dense(), wanted, atol=1e-12)
 
 
@@ -204,11 +208,155 @@ def test_a_gaussian_process_takes_no_other_objects_than_the_rest() -> None:
     gp = krein.GaussianProcessRegressor(kernel=edit, correction="flip", optimizer=None, alpha=0.1)
     with pytest.raises(ValueError, match="item 89 is nan"):
         gp.fit([*X[:-1], float("nan")], y)
-    with pytest.raises(ValueError, match=r"row of shape \(1,\)"):
-        gp.fit(np.array(X, dtype=object)[:, None], y)
+    with pytest.raises(ValueError, match=r"row of shape \(2,\)"):
+        gp.fit(np.array([X, X], dtype=object).T, y)
     with pytest.raises(ValueError, match="is a distance"):
         krein.GaussianProcessRegressor(kernel=krein.EditDistance()).fit(X, y)
     with pytest.warns(krein.KreinWarning, match="indefinite"):
         gp.fit(X, y)
     with pytest.raises(ValueError, match="item 0 is None"):
         gp.predict([None, "AC"])
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+def test_a_column_of_a_data_frame_is_learned_from_and_predicted() -> None:
+    frames = [pytest.importorskip("pandas").DataFrame({"name": X})]
+    with contextlib.suppress(ImportError):
+        import polars
+
+        frames.append(polars.DataFrame({"name": X}))
+    wanted = krein.SVC(kernel=edit, random_state=0).fit(X, y).decision_function(X)
+    for frame in frames:
+        model = krein.SVC(kernel=edit, random_state=0).fit(frame, y)
+        np.testing.assert_array_equal(model.decision_function(frame), wanted)
+
+
+@pytest.mark.parametrize(
+    "kernel", [edit, krein.EditDistance(), krein.JaroWinkler(), krein.Spectrum(2), krein.Alignment(scores=(1, -1))]
+)
+@pytest.mark.parametrize("missing", [None, float("nan"), 7])
+def test_a_similarity_of_strings_called_by_itself_names_what_is_none(kernel: krein.Kernel, missing: Any) -> None:
+    with pytest.raises(krein.InputError, match=f"item 1 is {missing}"):
+        kernel(["abc", missing])
+    with pytest.raises(krein.InputError, match=f"item 0 is {missing}"):
+        kernel(["abc"], [missing])
+
+
+MANY = list(range(400))
+PLACES = np.random.default_rng(3).uniform(size=400)
+
+
+def _near(A: Any, B: Any) -> Any:
+    return np.exp(-10.0 * np.abs(PLACES[np.asarray(A)][:, None] - PLACES[np.asarray(B)]))
+
+
+def _without(who: int, how: Callable[[Any], Any], turned: bool) -> Callable[[Any, Any], Any]:
+    """One object's similarities spoiled: as x in k(x, y) or, ``turned``, as y."""
+
+    def kernel(A: Any, B: Any) -> Any:
+        K = _near(A, B)
+        at = np.flatnonzero(np.asarray(B if turned else A) == who)
+        part = (slice(None), at) if turned else (at, slice(None))
+        K[part] = how(K[part])
+        return K
+
+    return kernel
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("coupling", ["landmark", "shared", "pairwise"])
+@pytest.mark.parametrize("who", [37, 211])
+def test_one_object_that_is_wrong_with_all_others_is_found(who: int, coupling: str, turned: bool) -> None:
+    """Wherever it is, whatever was drawn: each object is compared with a few in both orders."""
+    options: Any = {"n_blocks": 4, "rank": 8, "coupling": coupling}
+    for seed in range(3):
+        with pytest.raises(
+            krein.KernelError, match=rf"difference is 0\.3, between objects ({who} and \d+|\d+ and {who}) "
+        ):
+            krein.approximate(MANY, _without(who, lambda K: K + 0.3, turned), random_state=seed, **options)
+        with pytest.raises(krein.KernelError, match="finite"):
+            krein.approximate(MANY, _without(who, lambda K: K * np.nan, turned), random_state=seed, **options)
+
+
+def test_within_a_block_what_is_known_in_both_orders_is_compared() -> None:
+    """Some neighbours alone are wrong, too few to be among the landmarks: the block they are in shows it."""
+    places = np.random.default_rng(3).uniform(size=3000)
+
+    def kernel(A: Any, B: Any) -> Any:
+        a, b = places[np.asarray(A)][:, None], places[np.asarray(B)]
+        return np.exp(-10.0 * np.abs(a - b)) + 0.2 * ((a > 0.998) & (b > 0.998) & (a > b))
+
+    with pytest.raises(krein.KernelError, match=r"largest difference is 0\.2, between objects (\d+) and (\d+)") as told:
+        krein.approximate(list(range(3000)), kernel, n_blocks=10, rank=4, coupling="landmark", random_state=1)
+    found = re.search(r"objects (\d+) and (\d+)", str(told.value))
+    assert found
+    assert {int(i) for i in found.groups()} < set(np.flatnonzero(places > 0.998).tolist())
+
+
+@pytest.mark.parametrize("spoil", ["row", "column", "nan in a row", "nan in a column"])
+def test_a_file_looked_at_by_sample_shows_an_object_that_is_wrong_with_all_others(spoil: str, tmp_path: Any) -> None:
+    n = 900
+    met = krein.kernels.matrices.stream(0).choice(n, 512, replace=False)
+    who = next(i for i in range(300, n) if i not in met)  # not among those that are looked at with each other
+    S = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50.0)
+    value = np.nan if "nan" in spoil else 0.3
+    if "row" in spoil:
+        S[who] += value
+    else:
+        S[:, who] += value
+    S[who, who] = 1.0
+    np.save(tmp_path / "S.npy", S)
+    with pytest.raises(krein.InputError, match=rf"finite.*{who}" if "nan" in spoil else rf"difference is 0\.3.*{who}"):
+        krein.Precomputed(tmp_path / "S.npy", check="sample")
+
+
+@pytest.mark.parametrize("scale", [None, 2.0])
+@pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["from distances", "double-centred", "matrix"])
+def test_every_object_has_to_be_0_from_itself(kind: str, value: float, scale: float | None) -> None:
+    D = np.abs(np.subtract.outer(PLACES, PLACES))
+    D[211, 211] = value
+
+    def distance(A: Any, B: Any) -> Any:
+        return D[np.ix_(A, B)]
+
+    made: Any = {
+        "from distances": lambda: krein.FromDistances(distance, scale=scale),
+        "double-centred": lambda: krein.DoubleCentred(distance),
+        "matrix": lambda: krein.FromDistances(krein.Precomputed(D), scale=scale),
+    }
+    with pytest.raises(krein.InputError if kind == "matrix" and value != 0.5 else krein.KernelError, match="211"):
+        krein.approximate(MANY, made[kind](), n_blocks=4, rank=6, coupling="landmark", random_state=0)
+
+
+def test_objects_are_compared_with_themselves_when_a_bound_kernel_meets_others() -> None:
+    D = np.abs(np.subtract.outer(PLACES, PLACES))
+    D[300, 300] = 0.1
+    for made in (krein.FromDistances, krein.DoubleCentred):
+        bound = made(lambda A, B: D[np.ix_(A, B)]).bind(MANY[:200])
+        with pytest.raises(krein.KernelError, match=r"object 100 is 0\.1 from itself"):
+            bound.bind(MANY[200:])
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+def test_a_function_that_changed_for_one_object_is_fitted_anew() -> None:
+    changed: set[int] = set()
+
+    def kernel(A: Any, B: Any) -> Any:
+        a, b = (np.isin(some, list(changed)) for some in (A, B))
+        return _near(A, B) * (1.0 - 0.5 * (a[:, None] ^ b))
+
+    objects, target = MANY[:300], PLACES[:300]
+
+    def predictions() -> Any:
+        return krein.KernelRidge(kernel=kernel, alpha=0.1, random_state=0).fit(objects, target).predict(objects)
+
+    before = predictions()
+    with krein.counting() as spent:
+        np.testing.assert_array_equal(predictions(), before)
+    assert spent.n_evaluations < 1.1 * 300**2  # predicting alone compares all with all: nothing was built
+    changed.add(137)
+    after = predictions()
+    krein.clear_cache()
+    np.testing.assert_array_equal(after, predictions())
+    assert np.abs(after - before).max() > 1e-3

@@ -19,12 +19,12 @@ from krein.approximation import Approximation
 from krein.bases import object_bytes
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.objects import is_sparse
-from krein.objects import takes_vectors
+from krein.kernels.similarities import strangers
 
 __all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]
 
 LIMIT = 2**30  # bytes of all approximations that are kept
-GLIMPSE = 12  # objects by which a user's function is recognised
+GLIMPSE, COMPANIONS = 12, 2  # objects compared with each other, and with all, by which a user's function is recognised
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +94,13 @@ def _inside(kernel: Any) -> Iterator[Any]:
 
 
 def _glimpse(objects: Any, kernel: Kernel) -> Any:
-    """A few values of a kernel that is not known to be a function of its parameters alone."""
-    if takes_vectors(kernel):
-        return None
-    few = take(objects, np.linspace(0, count_objects(objects) - 1, min(GLIMPSE, count_objects(objects))).astype(int))
-    return Evaluator(kernel).block(few, few)
+    """Some values of each function of the user's in a kernel, which may be the same and do another thing than before.
+
+    Every object is compared with a few: what changes for one of them is seen, unless it is one pair of the others.
+    """
+    n = count_objects(objects)
+    few, two = (take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (GLIMPSE, COMPANIONS))
+    return [(Evaluator(part).block(few, few), Evaluator(part).block(objects, two)) for part in strangers(kernel)]
 
 
 def forget(a: Approximation) -> None:

@@ -25,7 +25,8 @@ from krein.estimators.cache import forget
 from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import check_square
 from krein.estimators.gp_checks import check_correction, check_unused, drawn, given_rows, normalised
-from krein.estimators.gp_evidence import Group, exact_evidence, judged, known_noise, learn, noise_of, rescaled
+from krein.estimators.gp_evidence import Group, data_of, exact_evidence, judged, learn, noise_of, rescaled
+from krein.estimators.gp_known import diagonal, divided, evaluated, own_and_noise, settled_later
 from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, prior, residual, scaled, squeezed
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
@@ -47,6 +48,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
 
     Up to 2000 rows all is exact and as in scikit-learn. Beyond, kernel parameters are learned on a thousand rows at
     random and a few neighbourhoods, blocks are chosen by what they predict, amplitude and noise settled on all rows.
+    Objects without vectors are compared as seldom as by other machines where a similarity has no parameters to learn.
 
     Parameters
     ----------
@@ -126,20 +128,24 @@ approximation, n_jobs, verbose
         check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
-        y, self._y_train_mean, self._y_train_std = normalised(
-            np.array(y, dtype=np.float64), self.n_targets, self.normalize_y
-        )
+        y = np.array(y, dtype=np.float64)
+        y, self._y_train_mean, self._y_train_std = normalised(y, self.n_targets, self.normalize_y)
         objects, kernel = self._objects_and_kernel(X, y)
         few = count_objects(objects) <= EXACT_ROWS and getattr(objects, "dtype", None) == np.float32
         objects = objects.astype(np.float64) if few else objects  # what is exact has no use for seven digits
         self.X_train_ = objects.copy() if self.copy_X_train and not few and hasattr(objects, "copy") else objects
         self.y_train_ = y
-        columns = y.reshape(len(y), -1)
-        whole = Group(self.X_train_, columns, known_noise(self.alpha, len(y)))
+        whole = data_of(self)
+        once = evaluated(kernel, self.X_train_, self)
+        if once is not None:
+            kernel, whole = once.kernel, replace(whole, objects=once.objects)
         self.n_iter_, self.converged_ = 0, True
-        if self.optimizer is not None and kernel.n_dims > 0:
+        self._settled = self.optimizer == "fmin_l_bfgs_b" and settled_later(kernel, whole)
+        if self.optimizer is not None and kernel.n_dims > 0 and not self._settled:
             kernel = self._learned(kernel, whole)
         self._condition(kernel, whole)
+        if once is not None:
+            once.put_back(self)
         if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
             self.kernel_._check_bounds_params()
         return self
@@ -200,7 +206,7 @@ approximation, n_jobs, verbose
                 forget(held.pop())
             clean = signal(kernel)
             held.append(self._approximated(clean, whole, self._units(clean, whole.objects)))
-            f, system, kernel = rescaled(*self._completed(held[0], clean, whole.objects), kernel, whole)
+            f, system, kernel = rescaled(*self._completed(held[0], clean, whole), kernel, whole)
             return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
         best = max(kernels, key=evidence)
@@ -226,7 +232,7 @@ approximation, n_jobs, verbose
                 )
             self.L_ = factor
         else:
-            f, system = self._completed(a, clean, whole.objects)
+            f, system = self._completed(a, clean, whole)
             if self.optimizer is not None:
                 f, system, kernel = rescaled(f, system, kernel, whole)
             self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
@@ -234,7 +240,7 @@ approximation, n_jobs, verbose
             self._added: float | None = None  # to k(x, x), at most, by the correction of an indefinite kernel
             if not declared_psd(kernel) or (is_exact(found) and self.correction_ != "none"):
                 held = f.diagonal(system.diagonal_core(system.values))
-                self._added = max(0.0, float(np.max(held - signal(kernel).diag(whole.objects))))
+                self._added = max(0.0, float(np.max(held - diagonal(signal(kernel), whole))))
             value, dual = self._posterior.evidence, self._posterior.dual
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(value)
@@ -249,20 +255,20 @@ approximation, n_jobs, verbose
         kernel = translate(clean, scale)
         if self.approximation is not None:  # which has no amplitude, or another
             kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else self.approximation.kernel
-        return self._factor(_divided(whole.objects, scale), kernel, self._chooser(whole.y))
+        return self._factor(divided(whole.objects, scale), kernel, self._chooser(whole.y))
 
-    def _completed(self, a: Approximation, clean: Any, objects: Any) -> tuple[Factorization, Eigensystem]:
+    def _completed(self, a: Approximation, clean: Any, whole: Group) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
         f, system = a.factorization, eigensystem(a.factorization.core, a.factorization.ranks)
-        own = clean.diag(objects)
+        own = diagonal(clean, whole)
         if self.approximation is not None:
-            f, system = scaled(f, system, float(np.mean(own) / np.mean(AsSklearn(a.kernel).diag(objects))))
+            f, system = scaled(f, system, float(np.mean(own) / np.mean(AsSklearn(a.kernel).diag(whole.objects))))
         held = f.diagonal(system.diagonal_core(system.values)) + f.shift
         return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
 
     def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
         clean = signal(kernel)
-        return judged(a, noise_of(kernel, whole), whole.y, lambda a: self._completed(a, clean, whole.objects))
+        return judged(a, kernel, whole, lambda a: self._completed(a, clean, whole), self._settled)
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
@@ -281,9 +287,7 @@ approximation, n_jobs, verbose
         kernel = self.kernel_.clone_with_theta(theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        whole = Group(
-            self.X_train_, self.y_train_.reshape(len(self.y_train_), -1), known_noise(self.alpha, len(self.y_train_))
-        )
+        whole = data_of(self)
         if is_exact(self._uncorrected) and self.approximation is None:
             how = None if self.correction_ == "none" else self.correction_
             value, slopes = exact_evidence(kernel, whole, how, eval_gradient)
@@ -299,7 +303,7 @@ approximation, n_jobs, verbose
         clean = signal(kernel)
         a = self._approximated(clean, whole, self._scale)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
-        f, system = self._completed(a, clean, whole.objects)
+        f, system = self._completed(a, clean, whole)
         return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)
 
     # -- predict ---------------------------------------------------------------------------------------------------
@@ -346,15 +350,15 @@ approximation, n_jobs, verbose
             if not variance:
                 return mean, np.empty(0)
             V = solve_triangular(self.L_, cross.T, lower=True, check_finite=False)
-            return mean, self._self(X) - np.einsum("ij,ij->j", V, V)
+            return mean, sum(self._self(X)) - np.einsum("ij,ij->j", V, V)
         u = self._extended(X)
         mean = u @ self._posterior.inner
         if not variance:
             return mean, np.empty(0)
-        noisy, clean = self._self(X), signal(self.kernel_).diag(X)
+        clean, noise = self._self(X)
         u, own = (u, clean) if self._added is None else self._posterior.fitting(u, clean, self._added)
         before, after = self._posterior.explained(u)
-        return mean, residual(own - before, self._rest) + after + (noisy - clean)
+        return mean, residual(own - before, self._rest) + after + noise
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
         """The mean and the covariance at X, (m, m), of the normalised targets."""
@@ -376,7 +380,7 @@ approximation, n_jobs, verbose
         if self._precomputed:  # rows against the fit's objects, which its own kernel does not know
             given = given_rows(self.kernel_, X)
             return replace(self.approximation_, kernel=given).extend(given.new)
-        a, objects = seen_by(self.approximation_, _divided(X, self._scale))
+        a, objects = seen_by(self.approximation_, divided(X, self._scale))
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
@@ -384,17 +388,13 @@ approximation, n_jobs, verbose
             return np.asarray(given_rows(self.kernel_, X).R)
         return np.asarray(self.kernel_(X, self.X_train_))
 
-    def _self(self, X: Any) -> Array:
+    def _self(self, X: Any) -> tuple[Array, Any]:
         if self._precomputed:
             raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
-        return np.array(self.kernel_.diag(X), dtype=np.float64)
+        return own_and_noise(self.kernel_, X)
 
     def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
         check_unused(self)
         kernel = sk.ConstantKernel() * sk.RBF() if self.kernel is None else self.kernel
         kernel = kernel if self._speaks_sklearn else AsSklearn(self._bound(X))
         return prior(kernel, X, self.n_targets or 1, return_std, return_cov)
-
-
-def _divided(objects: Any, scale: Array | None) -> Any:
-    return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import is_exact
 from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, posterior, scaled
-from krein.estimators.sklearn_kernels import declared_psd, noise_place, scale_places, signal
+from krein.estimators.sklearn_kernels import declared_psd, noise_level, noise_place, scale_places, signal
 from krein.factorization import Factorization
 from krein.kernels import count_objects, take
 from krein.solvers.dense_dual import NotConverged
 
-__all__ = ["Group", "Learned", "exact_evidence", "judged", "known_noise", "learn", "noise_of", "rescaled"]
+__all__ = ["Group", "Learned", "data_of", "exact_evidence", "judged", "known_noise", "learn", "noise_of", "rescaled"]
 
 ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
 SLOPE = 1e-3  # of the evidence in the log of a parameter, per number of y, where it counts as none
@@ -45,6 +45,7 @@ class Group:
     objects: Any
     y: Array  # (m, p)
     noise: Array  # (m,) known noise, beside what the kernel has
+    own: dict[str, Array] = field(default_factory=dict)  # self-similarities of objects that are dear to compare
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +79,18 @@ def known_noise(given: Any, n: int) -> Array:
     return np.broadcast_to(alpha, (n,)).copy()
 
 
+def data_of(machine: Any) -> Group:
+    """All that a machine was fitted on."""
+    n = len(machine.y_train_)
+    return Group(machine.X_train_, machine.y_train_.reshape(n, -1), known_noise(machine.alpha, n))
+
+
 def noise_of(kernel: Any, group: Group) -> Any:
     """The variance of the noise: one number, or one per row where they differ."""
-    noise = group.noise + (kernel.diag(group.objects) - signal(kernel).diag(group.objects))
+    level = noise_level(kernel)
+    if level is None:
+        level = kernel.diag(group.objects) - signal(kernel).diag(group.objects)
+    noise = group.noise + level
     return float(noise[0]) if np.ptp(noise) <= 1e-12 * noise.max() else noise
 
 
@@ -110,26 +120,35 @@ def rescaled(
 
 
 def judged(
-    a: Approximation, noise: Any, y: Array, completed: Callable[[Approximation], tuple[Factorization, Eigensystem]]
+    a: Approximation,
+    kernel: Any,
+    whole: Group,
+    completed: Callable[[Approximation], tuple[Factorization, Eigensystem]],
+    settle: bool,
 ) -> str:
     """Clip, unless flip has more evidence and rows held out are clearly better predicted; rounding is left as it is.
 
-    The evidence alone cannot tell: a small eigenvalue flipped costs the data nothing, and misleads new objects.
+    The evidence alone cannot tell: a small eigenvalue flipped costs the data nothing, and misleads new objects. With
+    ``settle`` amplitude and noise are still open, and each correction is judged by its own best ones.
     """
     ends = a.factorization.ends()
     if a.kernel.traits.psd and is_exact(a) and -ends.smallest <= ROUNDING * ends.largest:
         return "none"
 
+    def best(how: str | None) -> tuple[Factorization, Eigensystem, Any]:
+        f, system = completed(a if how is None else a.corrected(how))
+        return rescaled(f, system, kernel, whole) if settle else (f, system, kernel)
+
     def evidence(how: str) -> float:
-        f, system = completed(a.corrected(how))
-        return posterior(f, noise, y, system).evidence
+        f, system, at = best(how)
+        return posterior(f, noise_of(at, whole), whole.y, system).evidence
 
     if evidence("clip") >= evidence("flip"):
         return "clip"
-    f, system = completed(a)
+    f, system, at = best("flip" if settle else None)
     ratio = float(np.abs(system.values).max()) / max(abs(ends.smallest), abs(ends.largest))  # to the kernel's units
-    strength = (float(np.mean(noise)) + f.shift) / ratio
-    judge = judge_for(y, "regression", learner="ridge", strength=strength, names=("clip", "flip"), seed=a.seed)
+    strength = (float(np.mean(noise_of(at, whole))) + f.shift) / ratio
+    judge = judge_for(whole.y, "regression", learner="ridge", strength=strength, names=("clip", "flip"), seed=a.seed)
     return judge(a)
 
 

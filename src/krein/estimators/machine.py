@@ -114,6 +114,18 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.pairwise = self._precomputed
         return tags
 
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, as scikit-learn has it; those of a kernel (``kernel__gamma``) give it a changed kernel."""
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if "__" in key]:
+            name, _, rest = key.partition("__")
+            if isinstance(params.get(name, getattr(self, name, None)), Kernel):
+                nested.setdefault(name, {})[rest] = params.pop(key)
+        super().set_params(**params)
+        for name, changes in nested.items():
+            setattr(self, name, getattr(self, name).with_params(**changes))
+        return self
+
     def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
         """Write what came of the fit as a page (`krein.report.write`), with an inspection of its data if given."""
         check_is_fitted(self)

@@ -22,11 +22,14 @@ __all__ = [
     "AsSklearn",
     "FromSklearn",
     "declared_psd",
+    "leaf_of",
+    "noise_level",
     "noise_place",
     "scale_places",
     "scales",
     "signal",
     "translate",
+    "with_leaf",
     "with_noise",
 ]
 
@@ -179,11 +182,10 @@ def translate(kernel: Any, scale: Array | None) -> Kernel:
 
     Sums, products, constants and Gaussians become krein's own; whatever else is evaluated by scikit-learn.
     """
-    if not getattr(kernel, "requires_vector_input", True):
-        declared = Traits(stationary=False, psd=True if declared_psd(kernel) else None)
-        return FromCallable(kernel.kernel if isinstance(kernel, AsSklearn) else kernel, declared)
     if isinstance(kernel, AsSklearn) and scale is None:
         return kernel.kernel
+    if not getattr(kernel, "requires_vector_input", True) and leaf_of(kernel) is None:
+        return FromCallable(kernel, Traits(stationary=False, psd=True if declared_psd(kernel) else None))
     if type(kernel) is sk.Sum and not any(isinstance(k, sk.ConstantKernel) for k in (kernel.k1, kernel.k2)):
         return Sum((translate(kernel.k1, scale), translate(kernel.k2, scale)))
     if type(kernel) is sk.Product:
@@ -232,6 +234,17 @@ def signal(kernel: Any) -> Any:
     return kernel
 
 
+def noise_level(kernel: Any) -> float | None:
+    """The variance that WhiteKernel terms add to each object; None where one stands in a product or a power."""
+    total = 0.0
+    for term, _ in _terms(kernel):
+        if isinstance(term, sk.WhiteKernel):
+            total += float(term.noise_level)
+        elif any(isinstance(leaf, sk.WhiteKernel) for leaf in _leaves(term)):
+            return None
+    return total
+
+
 def noise_place(kernel: Any) -> int | None:
     """Where theta holds the level of the one WhiteKernel that is a term of its own; None without one to learn."""
     places = [place for term, place in _terms(kernel) if isinstance(term, sk.WhiteKernel) and term.n_dims]
@@ -248,6 +261,26 @@ def scale_places(kernel: Any) -> list[int] | None:
                 return None
             found.append(own)
     return found or None
+
+
+def leaf_of(kernel: Any) -> AsSklearn | None:
+    """The one krein kernel of ``amplitude * kernel + noise``, amplitude and noise being there or not; else None."""
+    terms = [term for term, _ in _terms(kernel) if not isinstance(term, sk.WhiteKernel)]
+    if len(terms) != 1:
+        return None
+    term = terms[0]
+    if type(term) is sk.Product and type(term.k1) is sk.ConstantKernel and term.k1.constant_value > 0.0:
+        term = term.k2
+    return term if isinstance(term, AsSklearn) else None
+
+
+def with_leaf(kernel: Any, leaf: AsSklearn) -> Any:
+    """The same kernel object with ``leaf`` for its krein kernel."""
+    if isinstance(kernel, AsSklearn):
+        return leaf
+    if isinstance(kernel, sk.KernelOperator):
+        return type(kernel)(with_leaf(kernel.k1, leaf), with_leaf(kernel.k2, leaf))
+    return kernel
 
 
 def _terms(kernel: Any, place: int = 0) -> list[tuple[Any, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -50,7 +51,8 @@ def inspect(
     Parameters
     ----------
     X : array or CSR matrix (n, d), or a sequence of objects; without a kernel a square matrix of similarities
-        A matrix may be dense, sparse or memory-mapped; only the blocks that are looked at are read.
+        A matrix may be dense, sparse or memory-mapped, the path of an .npy file, or a `Precomputed` (with what is made
+        of it); only the blocks that are looked at are read.
     kernel : Kernel, name, callable k(A, B) or None
         What compares them. Parameters left None are bound to X.
     y : array of shape (n,), optional
@@ -130,7 +132,11 @@ def inspect(
 
 
 def _checked(X: Any, kernel: Any) -> tuple[Any, Kernel]:
-    """Objects and the kernel bound to them; a matrix without a kernel is its own."""
+    """Objects and the kernel bound to them; a matrix, its file or what is made of it is a kernel by itself."""
+    if kernel is None and isinstance(X, Kernel):
+        return check_objects(None, X)
+    if kernel is None and isinstance(X, str | os.PathLike):
+        return check_objects(None, Precomputed(X))
     if kernel is None or (isinstance(kernel, str) and kernel == "precomputed"):
         shape = getattr(X, "shape", None) or np.shape(X)
         if len(shape) != 2 or shape[0] != shape[1]:

@@ -17,6 +17,7 @@ from krein.arrays import Array, Indices
 from krein.errors import InputError, one_of
 from krein.kernels.kernel import Kernel, Traits, is_number
 from krein.kernels.objects import count_objects
+from krein.kernels.strings import check_strings
 
 __all__ = ["Alignment", "batches", "running"]
 
@@ -68,12 +69,15 @@ class Alignment(Kernel):
 
     def __call__(self, A: Any, B: Any = None) -> Array:
         B = A if B is None else B
+        check_strings(A)
+        check_strings(B)
         if count_objects(A) > count_objects(B):  # the longer list is the one that many of are aligned at once
             return self._all(list(B), list(A)).T
         return self._all(list(A), list(B))
 
     def diag(self, A: Any) -> Array:
         strings = list(A)
+        check_strings(strings)
         letters, table = _letters(self.scores, {*"".join(strings)}, self)
         own = np.diagonal(table)[1:]
         if own.min(initial=0) >= 0 and (2 * table[1:, 1:] <= own[:, None] + own).all():  # then nothing beats itself

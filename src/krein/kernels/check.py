@@ -16,6 +16,7 @@ from scipy import sparse
 
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
+from krein.kernels.counting import note
 from krein.kernels.geometry import as_vectors, unit_rows
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.objects import count_objects, is_sparse, is_vectors, take
@@ -94,6 +95,7 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
             raise InputError(
                 "check_kernel needs finite data; X holds NaN or infinite values. Impute or drop them first."
             )
+    note(kernel.bind_entries(n))
     kernel = kernel.bind(X)
     rng = stream(seed_from(random_state))
     sample = take(X, np.sort(rng.choice(n, size=min(n, n_samples), replace=False)))
@@ -113,7 +115,7 @@ class _Checker:
         self.measured: dict[str, float] = {}
 
     def run(self) -> KernelCheck:
-        K = self._values("k(A, A)", lambda: self.kernel(self.sample, self.sample), (self.n, self.n))
+        K = self._values("k(A, A)", lambda: self._block(self.sample, self.sample), (self.n, self.n))
         if K is None:
             self.skipped.append("everything else, since k(A, A) is unusable")
         else:
@@ -126,6 +128,14 @@ class _Checker:
             self._range(K)
             self._invariances(K)
         return KernelCheck(repr(self.kernel), self.n, tuple(self.failures), tuple(self.skipped), **self.measured)
+
+    def _block(self, A: Any, B: Any) -> Any:
+        note(self.kernel.block_entries(count_objects(A), count_objects(B), same=B is A))
+        return self.kernel(A, B)
+
+    def _own(self) -> Any:
+        note(self.kernel.diag_entries(self.n))
+        return self.kernel.diag(self.sample)
 
     def _values(self, what: str, evaluate: Callable[[], Any], shape: tuple[int, ...]) -> Array | None:
         """Return a float array of the given shape, or None after recording why not."""
@@ -159,8 +169,8 @@ class _Checker:
         half = self.n // 2
         first, second = np.arange(half), np.arange(half, self.n)
         A, B = take(self.sample, first), take(self.sample, second)
-        AB = self._values("k(A, B)", lambda: self.kernel(A, B), (half, self.n - half))
-        BA = self._values("k(B, A)", lambda: self.kernel(B, A), (self.n - half, half))
+        AB = self._values("k(A, B)", lambda: self._block(A, B), (half, self.n - half))
+        BA = self._values("k(B, A)", lambda: self._block(B, A), (self.n - half, half))
         gap = float(np.max(np.abs(K - K.T)))
         if AB is not None and BA is not None:
             gap = max(gap, float(np.max(np.abs(AB - BA.T))))
@@ -173,7 +183,7 @@ class _Checker:
             )
 
     def _diagonal(self, K: Array) -> None:
-        diagonal = self._values("diag(A)", lambda: self.kernel.diag(self.sample), (self.n,))
+        diagonal = self._values("diag(A)", self._own, (self.n,))
         gap = self._agree("diag(A) must be the diagonal of k(A, A)", diagonal, np.diagonal(K))
         self.measured["diagonal_difference"] = gap
         if self._traits.constant_diagonal and np.ptp(np.diagonal(K)) > self.near:
@@ -227,7 +237,7 @@ class _Checker:
             )
         if traits.compact and traits.stationary:
             away = dense + dense.dtype.type(FAR * max(size, 1.0))
-            far = self._values("k(A, B) far apart", lambda: self.kernel(dense, away), K.shape)
+            far = self._values("k(A, B) far apart", lambda: self._block(dense, away), K.shape)
             if far is not None and np.any(far):
                 self.failures.append(
                     f"compact is declared, but k(x, y) = {np.max(np.abs(far)):.3g} for vectors {FAR:.0e} apart."
@@ -239,7 +249,7 @@ class _Checker:
             self._same("accepts_sparse is declared, but sparse and dense rows give different values", other, K)
 
     def _same(self, what: str, moved: Any, K: Array) -> None:
-        self._agree(what, self._values("k(A, A) of moved vectors", lambda: self.kernel(moved, moved), K.shape), K)
+        self._agree(what, self._values("k(A, A) of moved vectors", lambda: self._block(moved, moved), K.shape), K)
 
     def _rotated(self, dense: Array) -> Array:
         for _ in range(3):  # three reflections in random planes: orthogonal, and O(n d) where a matrix would be d x d

@@ -1,7 +1,8 @@
 """Similarities made of distances: a named transformation of each, or double centring from a few references.
 
 In: a kernel whose values are dissimilarities d(x, y) >= 0 with d(x, x) = 0, a given matrix of them for instance. Out: a
-kernel that the rest of krein can use. Values below 0 and self-distances above it are refused, with their place.
+kernel that the rest of krein can use. Values below 0 and self-distances above it are refused, with their place: each
+object is compared with itself when the kernel is bound to data.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, one_of
 from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
-from krein.kernels.objects import count_objects, take
+from krein.kernels.objects import count_objects, rows, take
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]
@@ -87,13 +88,14 @@ class FromDistances(Kernel):
         return 0
 
     def bind_entries(self, n_objects: int) -> int:
-        own = 0 if self.scale is not None else len(_spots(n_objects)) ** 2
-        return int(self.distance.bind_entries(n_objects)) + own
+        sample = 0 if self.scale is not None else len(_spots(n_objects)) ** 2
+        return int(self.distance.bind_entries(n_objects)) + sample + _own_entries(self.distance, n_objects)
 
     def bind(self, X: Any) -> Kernel:
         inner = self.distance.bind(X)
         made = self if inner is self.distance else replace(self, distance=inner)
         if self.scale is not None:
+            _check_own(made, X, self.scale)
             return made
         d = _sampled(made, X)
         return replace(made, scale=TRANSFORMATIONS[self.transform].typical(d[np.triu_indices(len(d), 1)]))
@@ -146,13 +148,15 @@ class DoubleCentred(Anchored):
         return self.own_entries(n_objects)
 
     def bind_entries(self, n_objects: int) -> int:
+        own = _own_entries(self.distance, n_objects)
         if self.references is not None:
-            return 0
-        own = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
-        return int(self.distance.bind_entries(n_objects)) + own
+            return own
+        looked_at = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
+        return int(self.distance.bind_entries(n_objects)) + looked_at + own
 
     def bind(self, X: Any) -> Kernel:
         if self.references is not None:
+            _check_own(self, X, float(np.sqrt(self.level)))
             return self
         made, n = replace(self, distance=self.distance.bind(X)), count_objects(X)
         _sampled(made, X)  # are they distances?
@@ -202,21 +206,37 @@ def _spots(n: int) -> Indices:
     return np.unique(np.linspace(0, n - 1, SEEN).astype(np.intp))
 
 
+def _own_entries(distance: Kernel, n: int) -> int:
+    """How many distances `_check_own` asks for."""
+    return min(n, distance.diag_entries(n))
+
+
+def _check_own(asker: Any, X: Any, typical: float) -> None:
+    """Refuse objects that are not 0 from themselves, next to a distance that is ``typical``: n distances at most."""
+    n, distance = count_objects(X), asker.distance
+    if distance.diag_entries(n) <= n:
+        own = np.asarray(distance.diag(X), dtype=np.float64)
+    else:  # blocks of them would take more
+        each = (np.asarray(distance(x, x)).ravel() for x in (rows(X, slice(i, i + 1)) for i in range(n)))
+        own = np.array([float(values[0]) if values.size else np.nan for values in each])
+    wrong = ~(np.abs(own) <= NEARLY * typical)  # NaN too
+    if wrong.any():
+        i = int(np.argmax(np.where(np.isfinite(own), np.abs(own), np.inf)))
+        raise KernelError(
+            f"{asker!r} needs d(x, x) = 0; object {i} is {own[i]:.4g} from itself, and {int(wrong.sum())} of {n} are "
+            f"not 0 (other distances: {typical:.4g}). Is it a similarity already? Then use it as it is."
+        )
+
+
 def _sampled(asker: Any, X: Any) -> Array:
-    """Distances among evenly spaced objects; refused unless they are 0 between equal ones and symmetric."""
+    """Distances among evenly spaced objects; refused unless they are symmetric, and every object 0 from itself."""
     spots = _spots(count_objects(X))
     some = take(X, spots)
     d = _distances(asker, some, some).astype(np.float64)
     largest = float(d.max(initial=0.0))
     if not np.isfinite(largest):
         raise KernelError(f"{asker!r} needs finite distances; got {largest}. Impute or drop them first.")
-    own = np.diagonal(d)
-    if len(own) and own.max() > NEARLY * largest:
-        i = int(np.argmax(own))
-        raise KernelError(
-            f"{asker!r} needs d(x, x) = 0; object {spots[i]} is {own[i]:.4g} from itself (the largest distance seen is "
-            f"{largest:.4g}). Is it a similarity already? Then use it as it is."
-        )
+    _check_own(asker, X, largest)
     gap = float(np.abs(d - d.T).max(initial=0.0))
     if gap > 1e-4 * largest:
         i, j = (int(v) for v in np.unravel_index(int(np.argmax(np.abs(d - d.T))), d.shape))

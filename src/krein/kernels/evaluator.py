@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.errors import InputError, KernelError
 from krein.kernels.counting import Tally, tallies
 from krein.kernels.kernel import Kernel
 from krein.kernels.matrices import ASYMMETRY, largest_asymmetry
-from krein.kernels.objects import count_objects, rows
+from krein.kernels.objects import count_objects, rows, take
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["Evaluator"]
@@ -63,10 +63,30 @@ class Evaluator:
             values[part] = chunk
         return values
 
-    def symmetric(self, A: Any) -> Array:
-        """Return k(A, A), exactly symmetric; asymmetry beyond rounding is a KernelError."""
+    def symmetric(self, A: Any, names: Indices | None = None) -> Array:
+        """Return k(A, A), exactly symmetric; asymmetry beyond rounding is a KernelError.
+
+        ``names`` are the places of A among all objects, for its message.
+        """
         values = self.block(A, A)
+        self.check_symmetric(values, names)
+        return 0.5 * values + 0.5 * values.T
+
+    def check_symmetric(self, values: Array, names: Indices | None = None) -> None:
+        """Raise KernelError if similarities of some objects among themselves are not symmetric, to rounding."""
         gap, i, j = largest_asymmetry(values)
+        if gap > 0.0:
+            self._refuse_asymmetry(gap, *((i, j) if names is None else (int(names[i]), int(names[j]))), values)
+
+    def both_orders(self, A: Any, spots: Indices) -> None:
+        """Raise KernelError unless k(x, z) = k(z, x) for every x of A and the few z at ``spots``."""
+        few = take(A, spots)
+        values = self.block(A, few)
+        gaps = np.abs(values - self.block(few, A).T)
+        i, j = divmod(int(np.argmax(gaps)), len(spots))
+        self._refuse_asymmetry(float(gaps[i, j]), i, int(spots[j]), values)
+
+    def _refuse_asymmetry(self, gap: float, i: int, j: int, values: Array) -> None:
         largest = float(np.max(np.abs(values), initial=0.0))
         if gap > ASYMMETRY.get(values.dtype, 1e-8) * largest:
             raise KernelError(
@@ -74,12 +94,11 @@ class Evaluator:
                 f"objects {i} and {j} (largest value {largest:.3g}). "
                 "Average it: lambda A, B: (k(A, B) + k(B, A).T) / 2."
             )
-        return 0.5 * values + 0.5 * values.T
 
-    def consistent(self, A: Any) -> None:
+    def consistent(self, A: Any, names: Indices | None = None) -> None:
         """Raise KernelError unless k(A, A) is symmetric and k(x, y) is the same whatever else is in the call."""
         before = A.copy() if isinstance(A, np.ndarray) else list(A) if isinstance(A, list) else None
-        values, n = self.symmetric(A), count_objects(A)
+        values, n = self.symmetric(A, names), count_objects(A)
         if before is not None and not _unchanged(before, A):
             raise KernelError(f"{self.kernel!r} changes the collections it is given. Let it work on copies of them.")
         few, rest = slice(0, n // 8), slice(n // 8, n)  # a kernel that goes by len(A), or by what it saw last,

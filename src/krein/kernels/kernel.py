@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from itertools import product
 from numbers import Real
@@ -84,6 +84,35 @@ class Kernel(ABC):
     def feature_dimension(self, n_features: int) -> float | None:
         """Return the dimension of the feature space for vectors of ``n_features``; None if unknown."""
         return None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; ``deep``: those of a kernel inside too, as ``kernel__gamma``.
+
+        So that a search over estimators finds them. A kernel never changes: see `with_params`.
+        """
+        named: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
+        found = {name: getattr(self, name) for name in named}
+        inner = {name: value.get_params() for name, value in found.items() if deep and isinstance(value, Kernel)}
+        return found | {f"{name}__{key}": value for name, own in inner.items() for key, value in own.items()}
+
+    def with_params(self, **changes: Any) -> Kernel:
+        """Return this kernel with other parameters; ``kernel__gamma=2.0`` is that of the kernel inside."""
+        own, inside = {}, dict[str, dict[str, Any]]()
+        for key, value in changes.items():
+            name, _, rest = key.partition("__")
+            if name not in self.get_params(deep=False) or (rest and not isinstance(getattr(self, name), Kernel)):
+                known = ", ".join(map(repr, sorted(self.get_params()))) or "none"
+                raise InputError(f"{self!r} has no parameter {key!r}; its parameters are: {known}.")
+            if rest:
+                inside.setdefault(name, {})[rest] = value
+            else:
+                own[name] = value
+        for name, deeper in inside.items():
+            own[name] = own.get(name, getattr(self, name)).with_params(**deeper)
+        return replace(self, **own) if own else self  # type: ignore[type-var]
+
+    def __sklearn_clone__(self) -> Kernel:
+        return self  # a value: there is nothing to copy
 
     def __add__(self, other: object) -> Kernel:
         return Sum((self, other)) if isinstance(other, Kernel) else NotImplemented

@@ -6,6 +6,7 @@ back after each: what a process holds does not grow with the file.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Iterator
@@ -19,12 +20,13 @@ from krein.errors import InputError, one_of
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.objects import is_sparse
 
-__all__ = ["ASYMMETRY", "Precomputed", "as_float", "largest_asymmetry"]
+__all__ = ["ASYMMETRY", "Precomputed", "as_float", "largest_asymmetry", "open_matrix"]
 
 ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}  # |S_ij - S_ji| <= this times max |S| is rounding
 STRIP = 1024  # rows compared at once, so that checking n² numbers needs no second n²
 WHOLE = 2**28  # entries of a file up to which "auto" looks at all of them
-LOOKED_AT = 512  # rows and columns of a larger one
+LOOKED_AT = 512  # rows and columns of a larger one, where they meet
+WHOLLY = 4  # rows and columns of it that are looked at from end to end
 STEP = 2**22  # entries of a file read at a time
 
 
@@ -35,8 +37,9 @@ class Precomputed(Kernel):
     S may be an ndarray, a memory-mapped one, the path of an .npy file or a SciPy sparse matrix (what it does not store
     is 0). NaN, infinity and asymmetry are refused with the place of the worst entry; ``asymmetric="average"`` takes
     (S + Sᵀ) / 2 instead, block by block. ``check`` says how much is looked at: "all", strip by strip, or "sample", 512
-    rows and columns; "auto" is all of it up to 2²⁸ entries of a file, beyond a sample, as ``repr`` says. `Evaluator`
-    checks every block it reads for NaN besides. Two are equal if they hold the same S; copying copies no numbers.
+    rows and columns where they meet and 4 of them whole, so that each object is seen in both orders; "auto" is all of
+    it up to 2²⁸ entries of a file, beyond a sample, as ``repr`` says. `Evaluator` checks every block it reads for NaN
+    besides. Two are equal if they hold the same S; copying copies no numbers.
     """
 
     S: Any
@@ -49,7 +52,7 @@ class Precomputed(Kernel):
     def __post_init__(self) -> None:
         one_of("asymmetric", self.asymmetric, ("refuse", "average"))
         one_of("check", self.check, ("auto", "all", "sample"))
-        S = _opened(self.S) if isinstance(self.S, str | os.PathLike) else self.S
+        S = open_matrix(self.S) if isinstance(self.S, str | os.PathLike) else self.S
         if is_sparse(S):
             S = S.tocsr()
         elif np.ma.is_masked(S):
@@ -153,7 +156,8 @@ def as_float(values: Any) -> Array:
     return values if floats else values.astype(np.float64)  # type: ignore[no-any-return]
 
 
-def _opened(path: str | os.PathLike[str]) -> Any:
+def open_matrix(path: str | os.PathLike[str]) -> Any:
+    """Return the array in an .npy file, memory-mapped."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -186,6 +190,20 @@ def _give_back(S: Any) -> None:
         file.madvise(mmap.MADV_DONTNEED)  # shared pages: nothing that was written is lost
 
 
+@contextlib.contextmanager
+def _here_and_there(S: Any) -> Iterator[None]:
+    """Tell the system that what follows a number of a file will not be read: it would fetch 32 pages for each."""
+    file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
+    if not (isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_RANDOM")):
+        yield
+        return
+    file.madvise(mmap.MADV_RANDOM)
+    try:
+        yield
+    finally:
+        file.madvise(mmap.MADV_NORMAL)
+
+
 def _tiles(n: int, width: int) -> Iterator[tuple[slice, slice]]:
     """The upper triangle of an n x n matrix, in strips that are at most ``width`` wide."""
     for start in range(0, n, STRIP):
@@ -195,14 +213,15 @@ def _tiles(n: int, width: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _check_matrix(S: Any, how: str, refuse: bool) -> None:
-    if how == "sample":
+    if how == "sample" and S.shape[0] and not is_sparse(S):
         n = S.shape[0]
         spots = np.sort(stream(0).choice(n, min(n, LOOKED_AT), replace=False))
         looked: Any = np.asarray(S[np.ix_(spots, spots)])
         _give_back(S)
+        largest = max(_largest(looked, spots), _seen_by_all(S, refuse))
     else:
         looked, spots = S, np.arange(S.shape[0])
-    largest = _largest(looked, spots)
+        largest = _largest(looked, spots)
     if not refuse:
         return
     if is_sparse(S):
@@ -211,14 +230,49 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
         gap, i, j = (float(gaps.data[k]), int(gaps.row[k]), int(gaps.col[k])) if gaps.nnz else (0.0, 0, 0)
     else:
         gap, i, j = largest_asymmetry(looked)
+    if gap > 0.0:
+        _refuse_asymmetry(S, gap, int(spots[i]), int(spots[j]), largest)
+
+
+def _refuse_asymmetry(S: Any, gap: float, i: int, j: int, largest: float) -> None:
     if gap > ASYMMETRY.get(S.dtype, 1e-8) * largest:
-        i, j = int(spots[i]), int(spots[j])
         raise InputError(
             f"Precomputed needs a symmetric matrix; the largest difference is {gap:.3g}, between S[{i}, {j}] = "
             f"{S[i, j]:.6g} and "
             f"S[{j}, {i}] = {S[j, i]:.6g} (largest entry {largest:.3g}). If that is meant, pass "
             'asymmetric="average" for (S + S.T) / 2.'
         )
+
+
+def _seen_by_all(S: Any, refuse: bool) -> float:
+    """Look at a few rows and the same columns from end to end: an object that is wrong with all others is seen.
+
+    Neighbouring ones, as a column of a file costs a page a row however many stand in it. Return the largest |S_ij|.
+    """
+    n = S.shape[0]
+    first = int(stream(1).integers(max(1, n - WHOLLY + 1)))
+    few = slice(first, min(n, first + WHOLLY))
+    across, down = as_float(np.array(S[few])).T, np.empty((n, few.stop - first))
+    with _here_and_there(S):
+        for start in range(0, n, STRIP):
+            down[start : start + STRIP] = S[start : start + STRIP, few]
+            _give_back(S)
+    for values, turned in ((across, True), (down, False)):
+        bad = ~np.isfinite(values)
+        if bad.any():
+            i, j = divmod(int(np.argmax(bad)), values.shape[1])
+            i, j = (first + j, i) if turned else (i, first + j)
+            raise InputError(
+                f"Precomputed needs finite similarities; {int(bad.sum())} of {values.size} looked at are NaN or "
+                f"infinite, the first ({S[i, j]}) at S[{i}, {j}]. Impute them first."
+            )
+    largest = float(max(np.abs(across).max(), np.abs(down).max()))
+    with np.errstate(over="ignore"):
+        gaps = np.abs(down - across)
+    i, j = divmod(int(np.argmax(gaps)), gaps.shape[1])
+    if refuse:
+        _refuse_asymmetry(S, float(gaps[i, j]), i, first + j, largest)
+    return largest
 
 
 def _largest(S: Any, spots: Indices) -> float:

@@ -6,8 +6,8 @@ These reach beyond vectors: their objects may be strings, graphs or indices, wha
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from krein.kernels.kernel import Kernel, Traits, inherit
 from krein.kernels.matrices import as_float
 from krein.kernels.objects import count_objects, is_sparse, rows
 
-__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel"]
+__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "strangers"]
 
 DIAGONAL_CHUNK = 8  # a callable gives its diagonal in blocks of this many objects
 
@@ -190,3 +190,16 @@ def as_kernel(kernel: Any) -> Kernel:
         f"({type(kernel).__name__}). "
         "For a matrix of similarities use Precomputed(S)."
     )
+
+
+def strangers(kernel: Any) -> Iterator[Kernel]:
+    """Yield the parts of a kernel that a user wrote: nothing is known of them until they are looked at."""
+    if isinstance(kernel, tuple):
+        for part in kernel:
+            yield from strangers(part)
+    elif isinstance(kernel, Kernel):
+        if isinstance(kernel, FromCallable) or not type(kernel).__module__.startswith("krein."):
+            yield kernel
+        elif is_dataclass(kernel):
+            for each in fields(kernel):
+                yield from strangers(getattr(kernel, each.name))

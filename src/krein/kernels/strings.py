@@ -17,7 +17,7 @@ from krein.errors import InputError
 from krein.kernels.kernel import Kernel, Traits, whole
 from krein.kernels.objects import count_objects
 
-__all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "codes_of"]
+__all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "check_strings", "codes_of"]
 
 ALONE = 20_000  # pairs up to which threads take longer to start than they save
 
@@ -39,6 +39,8 @@ class _Fuzzy(Kernel):
             ) from error
         module, name = scorer.split(".")
         B = A if B is None else B
+        check_strings(A)
+        check_strings(B)
         workers = 1 if count_objects(A) * count_objects(B) <= ALONE else self.n_jobs
         call = getattr(getattr(distance, module), name)
         return np.asarray(process.cdist(A, B, scorer=call, dtype=dtype, workers=workers))
@@ -117,6 +119,8 @@ class Spectrum(Kernel):
         return Traits(stationary=False, psd=True, low=0.0)
 
     def __call__(self, A: Any, B: Any = None) -> Array:
+        check_strings(A)
+        check_strings(() if B is None else B)
         n_a, both = count_objects(A), list(A) if B is None or B is A else [*A, *B]
         first = second = self._counts(both)
         if B is not None and B is not A:
@@ -149,8 +153,20 @@ class Spectrum(Kernel):
         return counts.tocsr()  # adds up what occurs twice
 
 
+def check_strings(items: Any) -> None:
+    """Refuse what is no string, with its place: a missing one would be similar to nothing without a word."""
+    for i, item in enumerate(items):
+        if not isinstance(item, str):
+            seen = f"a row of shape {np.shape(item)}" if isinstance(item, list) else f"{item!r:.60}"
+            raise InputError(
+                f"X must hold strings, one per object; item {i} is {seen} ({type(item).__name__}). Drop or convert it, "
+                "or pass one column."
+            )
+
+
 def codes_of(strings: list[str]) -> tuple[Any, Any]:
     """Return the letters of all strings one after the other, as numbers, and the length of each string."""
+    check_strings(strings)
     codes = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
     return codes, np.fromiter(map(len, strings), dtype=np.intp, count=len(strings))
 

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from krein.errors import InputError, ModelFileError
+from krein.kernels.matrices import open_matrix
 from krein.persistence.container import opened, write
 from krein.persistence.registry import MODELS
-from krein.persistence.values import Decoder, Encoder, MissingFunction
+from krein.persistence.values import Decoder, Encoder, MissingFunction, OtherMatrix
 
 __all__ = ["FORMAT", "load", "save"]
 
@@ -24,7 +27,11 @@ SUFFIX = ".krein"
 
 
 def save(
-    model: Any, path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., Any]] | None = None
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    matrices: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model to a file that `krein.load` reads: whole, or not at all.
 
@@ -36,6 +43,9 @@ def save(
         Ends in ".krein". What is there is replaced, once the new file is safely on disk.
     functions : dict of str to callable, optional
         Functions of your own that the model uses, a kernel for instance, under names. The file holds the names alone.
+    matrices : dict of str to array or path of an .npy file, optional
+        Matrices of `Precomputed` kernels that stay where they are, under names. The file holds the name, the shape and
+        a checksum of some rows; without one, all n² similarities.
     """
     target = Path(path)
     if target.suffix != SUFFIX:
@@ -49,7 +59,7 @@ def save(
             "a pipeline or a search save the krein model in it, as named_steps or best_estimator_; of a subclass, the "
             "model it extends."
         )
-    named = _checked(functions)
+    named = _checked(functions, matrices)
     encoder = Encoder(named)
     root = encoder.value(model)
     try:
@@ -61,7 +71,12 @@ def save(
     write(target, {**header, "entries": encoder.entries}, encoder.arrays)
 
 
-def load(path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    matrices: Mapping[str, Any] | None = None,
+) -> Any:
     """Return the model that `krein.save` wrote to ``path``; nothing that the file contains is executed.
 
     Every byte is compared with its checksum. What is no model file, or is damaged, cut off or newer than this krein is
@@ -71,10 +86,11 @@ def load(path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., 
     ----------
     path : str or path
     functions : dict of str to callable, optional
+    matrices : dict of str to array or path of an .npy file, optional
         Those given to `krein.save`, under the same names.
     """
     source = Path(path)
-    named = _checked(functions)
+    named = _checked(functions, matrices)
     with opened(source) as file:
         header = file.header
         version = header.get("format")
@@ -91,9 +107,16 @@ def load(path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., 
         except (ModelFileError, MemoryError, OSError):
             raise
         except MissingFunction as missing:
+            name, what, where = missing.args
             raise InputError(
-                f"{source} uses a function of yours, {missing.args[0]!r}, which no file holds. Hand it in: "
-                f"krein.load(path, functions={{{missing.args[0]!r}: ...}})."
+                f"{source} uses a {what} of yours, {name!r}, which no file holds. Hand it in: "
+                f"krein.load(path, {where}={{{name!r}: ...}})."
+            ) from None
+        except OtherMatrix as other:
+            name, before, now = other.args
+            raise InputError(
+                f"{source} was saved beside a matrix {name!r}, {before}; what was handed in, {now}, holds other "
+                "numbers. Hand in the matrix that the model was fitted on."
             ) from None
         except Exception as error:  # whatever it was, the file is the reason
             told = str(error).rstrip(".") or type(error).__name__
@@ -103,11 +126,19 @@ def load(path: str | os.PathLike[str], *, functions: Mapping[str, Callable[..., 
     return model
 
 
-def _checked(functions: Mapping[str, Callable[..., Any]] | None) -> dict[str, Callable[..., Any]]:
-    named = dict(functions or {})
+def _checked(functions: Mapping[str, Callable[..., Any]] | None, matrices: Mapping[str, Any] | None) -> dict[str, Any]:
+    named: dict[str, Any] = dict(functions or {})
     for name, function in named.items():
         if not isinstance(name, str) or not callable(function):
             raise InputError(f"functions must map names to callables; got {name!r}: {function!r}.")
+    for name, given in (matrices or {}).items():
+        S = open_matrix(given) if isinstance(given, str | os.PathLike) else given
+        if not isinstance(name, str) or name in named or not isinstance(S, np.ndarray):
+            raise InputError(
+                "matrices must map names, none of them a function's, to arrays or paths of .npy files; got "
+                f"{name!r}: {type(S).__name__}."
+            )
+        named[name] = S
     return named
 
 

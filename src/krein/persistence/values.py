@@ -6,7 +6,9 @@ can contain itself, and putting a file together again is one loop without recurs
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -16,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from krein.errors import InputError
+from krein.errors import InputError, warn
 from krein.persistence.container import NAMES, SEAL
 from krein.persistence.registry import KINDS, kind_of
 
-__all__ = ["Decoder", "Encoder"]
+__all__ = ["Decoder", "Encoder", "MissingFunction", "OtherMatrix"]
 
 DEPTH = 100  # of things in things: no model comes near
 REPEATS = 100  # how often, on average, an entry may stand for another that is shared: no model comes near
@@ -29,7 +31,10 @@ PACKED = 16  # strings of a list from which on they stand among the arrays
 LAST_CHARACTER = 0x10FFFF
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
-Functions = Mapping[str, Callable[..., Any]]
+ROWS = 64  # of a matrix that stays outside, by which it is known again
+ON_DISK = 2**26  # bytes of a file within a file that are worth a word
+
+Functions = Mapping[str, Any]  # names of what no file holds: functions, and matrices that stay where they are
 
 
 class Encoder:
@@ -57,8 +62,11 @@ class Encoder:
         return {"ref": self._known[key][0]}
 
     def _entry(self, value: Any, path: str, depth: int) -> dict[str, Any]:
-        for name, function in self.functions.items():
-            if value is function or (isinstance(value, types.MethodType) and value == function):
+        for name, given in self.functions.items():
+            if isinstance(given, np.ndarray):
+                if _is_matrix(value, given):
+                    return {"is": "matrix", "name": name, **fingerprint(given)}
+            elif value is given or (isinstance(value, types.MethodType) and value == given):
                 return {"is": "function", "name": name}
         kind = kind_of(value)
         if kind is not None:
@@ -73,6 +81,12 @@ class Encoder:
                 },
             }
         if type(value) in (np.ndarray, np.memmap):
+            if isinstance(value, np.memmap) and value.nbytes > ON_DISK:
+                warn(
+                    f"{path or 'values'} is a file of {value.nbytes / 1e6:.0f} MB ({value.filename}), and becomes part "
+                    "of the model file. To leave it where it is give it a name, here and at krein.load: "
+                    'matrices={"similarities": path}.'
+                )
             return self._array(value, path, depth)
         if isinstance(value, np.generic):
             return {**self._array(np.asarray(value), path, depth), "is": "scalar"}
@@ -169,6 +183,26 @@ def _refusal(value: Any, path: str) -> str:
     )
 
 
+def fingerprint(S: NDArray[Any]) -> dict[str, Any]:
+    """What a matrix that stays outside is known by: shape, type, and some of its rows."""
+    some = np.unique(np.linspace(0, max(0, len(S) - 1), ROWS).astype(int)) if len(S) else np.arange(0)
+    digest = hashlib.sha256()
+    for i in some:
+        digest.update(np.ascontiguousarray(S[i], dtype=S.dtype.newbyteorder("<")).tobytes())
+    return {"shape": list(S.shape), "dtype": S.dtype.newbyteorder("<").str, "checksum": digest.hexdigest()}
+
+
+def _is_matrix(value: Any, given: NDArray[Any]) -> bool:
+    """Whether a value is this array: the same memory, or the same file."""
+    if not isinstance(value, np.ndarray) or value.shape != given.shape or value.dtype != given.dtype:
+        return False
+    if isinstance(value, np.memmap) and isinstance(given, np.memmap) and value.filename is not None:
+        files = [os.path.realpath(a.filename) for a in (value, given) if a.filename is not None]
+        if len(files) == 2 and files[0] == files[1] and value.offset == given.offset:
+            return True
+    return bool(value.size and _identity(value) == _identity(given))
+
+
 class Decoder:
     """Puts objects together from ``entries`` and ``arrays``; anything unexpected is a ValueError or its like."""
 
@@ -225,8 +259,22 @@ class Decoder:
         _only(entry, "name")
         name = str(entry["name"])
         if name not in self.functions:
-            raise MissingFunction(name)
+            raise MissingFunction(name, "function", "functions")
         return self.functions[name]
+
+    def _matrix(self, entry: dict[str, Any]) -> Any:
+        _only(entry, "name", "shape", "dtype", "checksum")
+        name = str(entry["name"])
+        if name not in self.functions:
+            raise MissingFunction(name, "matrix", "matrices")
+        given = self.functions[name]
+        known = {key: entry[key] for key in ("shape", "dtype", "checksum")}
+        if not isinstance(given, np.ndarray) or (seen := fingerprint(given)) != known:
+            kind = (
+                f"{type(given).__name__}" if not isinstance(given, np.ndarray) else f"{seen['dtype']} {seen['shape']}"
+            )
+            raise OtherMatrix(name, f"{str(known['dtype'])[:20]} {str(known['shape'])[:40]}", kind)
+        return given
 
     def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
         _only(entry, "array", "order")
@@ -315,11 +363,16 @@ class Decoder:
 
 
 class MissingFunction(Exception):
-    """A function of the user's that was not handed in; its name."""
+    """A function or matrix of the user's that was not handed in; its name, what it is, and where it goes."""
+
+
+class OtherMatrix(Exception):
+    """A matrix that is not the one that was saved with; its name, what it was, and what it is."""
 
 
 _READERS: dict[Any, Callable[[Decoder, dict[str, Any]], Any]] = {
     "function": Decoder._function,
+    "matrix": Decoder._matrix,
     "array": Decoder._array,
     "text": Decoder._text,
     "scalar": Decoder._scalar,
