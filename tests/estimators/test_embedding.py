@@ -280,3 +280,11 @@ def test_many_rows_with_a_mean_have_scikit_learns_components():
     np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-8)
     there = [model.inverse_transform(model.transform(X[2100:])) for model in (ours, theirs)]
     np.testing.assert_allclose(*there, atol=1e-3)  # the regression behind it is ill-conditioned
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e160, 1e300])
+def test_a_matrix_of_any_scale_has_its_components(scale: float) -> None:
+    K = rbf_kernel(X[:80], gamma=0.3)
+    plain, scaled = (KernelPCA(3, kernel="precomputed").fit(K * s) for s in (1.0, scale))
+    np.testing.assert_allclose(scaled.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(scaled.transform(K * scale) / np.sqrt(scale), plain.transform(K), atol=1e-9)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -88,7 +89,7 @@ class Centred:
     def noise(self) -> float:
         """What rounding leaves of an eigenvalue that is zero."""
         core = self.factorization.core
-        size = core.frobenius() if isinstance(core, BlockSparse) else float(np.linalg.norm(core))
+        size = core.frobenius() if isinstance(core, BlockSparse) else float(scipy.linalg.norm(core.ravel()))  # of any scale
         return 10 * self.factorization.rank * EPS * size
 
     def lift(self, w: Array) -> Array:
