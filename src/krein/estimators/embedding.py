@@ -89,8 +89,8 @@ class Centred:
     def noise(self) -> float:
         """What rounding leaves of an eigenvalue that is zero."""
         core = self.factorization.core
-        size = core.frobenius() if isinstance(core, BlockSparse) else float(scipy.linalg.norm(core.ravel()))  # of any scale
-        return 10 * self.factorization.rank * EPS * size
+        size = core.frobenius() if isinstance(core, BlockSparse) else scipy.linalg.norm(core.ravel())  # of any scale
+        return float(10 * self.factorization.rank * EPS * size)
 
     def lift(self, w: Array) -> Array:
         """The n-vectors with coordinates w (r, p) in the orthonormal basis of HU; each sums to zero."""
