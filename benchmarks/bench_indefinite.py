@@ -114,7 +114,7 @@ def summarise(table: Table) -> str:
             by = {how: np.array([float(r["accuracy"]) for r in mine if r["correction"] == how]) for how in
                   ("auto", *corrections)}  # fmt: skip
             used = [r["used"] for r in mine if r["correction"] == "auto"]
-            counts = ", ".join(f"{used.count(u)} {u}" for u in sorted(set(used), key=used.count, reverse=True))
+            counts = ", ".join(f"{used.count(u)} {u}" for u in sorted(set(used), key=lambda u: (-used.count(u), u)))
             share = np.mean([float(r["negative_share"]) for r in mine])
             lines.append(
                 f"| {data} | {kernel} | {share:.2f} | "

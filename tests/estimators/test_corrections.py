@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.kernel_ridge import KernelRidge as Reference
 
 import krein
 from krein.errors import InputError
 from krein.estimators import corrections
-from krein.estimators.corrections import judge_for
+from krein.estimators.corrections import judge_for, preferred
 from krein.estimators.svm import SVC
 from krein.kernels import Precomputed
 
@@ -64,11 +65,43 @@ def test_regression_is_judged_by_squares():
     assert judge_for(np.column_stack([y, -y]), "regression", learner="ridge")(noisy) == "clip"
 
 
+def test_ridge_is_judged_as_it_will_be_fitted():
+    """Without a constant, with alpha over the rows that stand for all, and each correction with its own alpha."""
+    rng = np.random.default_rng(0)
+    rows, y = rng.standard_normal((60, 3)), rng.standard_normal(60) + 5.0
+    K = np.tanh(rows @ rows.T - 1.0)
+    alphas = {"flip": 0.3, "square": 20.0}
+    options = {"task": "regression", "learner": "ridge", "n": 60}
+    met = corrections.compared(K, y, ("flip", "square"), strength=alphas, rng=np.random.default_rng(1), **options)
+    expected, again = np.zeros((2, 60)), np.random.default_rng(1)
+    for train, test in corrections._folds(y, "regression", again):
+        own = K[np.ix_(train, train)]
+        values, V = np.linalg.eigh(own)
+        for i, f in enumerate([np.abs(values), 60 / len(train) * values**2]):
+            F = (V * f) @ V.T
+            alpha = alphas[("flip", "square")[i]] * len(train) / 60
+            dual = Reference(alpha, kernel="precomputed").fit(F, y[train]).dual_coef_
+            guess = K[np.ix_(test, train)] @ np.linalg.solve(own, F @ dual)
+            expected[i, test] = -((guess - y[test]) ** 2)
+    np.testing.assert_allclose(met, expected, rtol=1e-6)
+
+
 def test_flip_where_nothing_tells_them_apart():
     K, _ = with_spectrum(np.linspace(-1.0, 1.0, 90))
     y = np.random.default_rng(1).integers(2, size=90)
     names = {judge_for(y, seed=s)(approximated(K)) for s in range(3)}
     assert "flip" in names
+
+
+def test_half_a_standard_error_decides_row_by_row():
+    met = np.zeros((3, 100))
+    met[0, :50] = met[2, :50] = 1.0
+    met[1, 1:50] = met[1, 50:54] = 1.0  # one row lost, four won: 3 of 100, with an error of 2.2
+    assert preferred(met) == 1
+    met[1, 1:4] = 0.0  # four lost, four won
+    assert preferred(met) == 0
+    met[1, 4:10], met[1, 54:61] = 0.0, 1.0  # 10 lost, 11 won: 1 of 100, with an error of 4.6
+    assert preferred(met) == 0
 
 
 def test_the_same_seed_judges_the_same():
@@ -92,13 +125,23 @@ def test_rows_held_out_are_treated_as_new_objects_will_be():
         np.testing.assert_allclose(mine.rows(kernel(X_new, X), how), rows, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize("how", ["none", "shift", "clip", "flip", "square"])
+def test_ridge_in_the_eigenvectors_is_ridge_on_the_matrix(how):
+    rng = np.random.default_rng(0)
+    X, X_new, y = rng.standard_normal((40, 3)), rng.standard_normal((7, 3)), rng.standard_normal((40, 2))
+    mine = corrections._Corrected(np.tanh(X @ X.T - 1.0), 1.5)
+    between = np.tanh(X_new @ X.T - 1.0)
+    expected = mine.rows(between, how) @ np.linalg.solve(mine.matrix(how) + 0.3 * np.eye(40), y)
+    np.testing.assert_allclose(mine.ridge(how, between, y, 0.3), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_folds_hold_each_row_once_and_every_class():
     y = np.array([0] * 40 + [1] * 10)
     folds = list(corrections._folds(y, "classification", np.random.default_rng(0)))
     assert sorted(np.concatenate([test for _, test in folds]).tolist()) == list(range(50))
     for train, test in folds:
         assert not set(train.tolist()) & set(test.tolist())
-        assert (y[test] == 1).sum() == 2
+        assert (y[test] == 1).sum() == 10 / corrections.FOLDS
 
 
 def test_few_rows_of_many_are_looked_at(monkeypatch):

@@ -236,6 +236,23 @@ def test_the_correction_left_open_is_named_and_no_shift(alpha, weighted):
     np.testing.assert_allclose(model.predict(NEW), same.predict(NEW))
 
 
+@pytest.mark.parametrize("weights", [None, 3.0, "spread"])
+def test_each_correction_is_judged_at_the_alpha_it_would_get(monkeypatch, weights):
+    given = np.random.default_rng(7).uniform(0.1, 2.0, len(X)) if weights == "spread" else weights
+    w = None if given is None else np.broadcast_to(given, len(X))
+    seen = []
+    monkeypatch.setattr(ridge, "judge_for", lambda *_, strength, **__: seen.append(strength) or (lambda a: "flip"))
+    with pytest.warns(KreinWarning, match="flip"):
+        KernelRidge("loo", kernel=indefinite).fit(X, y, sample_weight=w)
+    (strengths,) = seen
+    assert set(strengths) == {"flip", "clip", "square"}
+    for how, strength in strengths.items():
+        with pytest.warns(KreinWarning, match=how):
+            alone = KernelRidge("loo", kernel=indefinite, correction=how).fit(X, y, sample_weight=w)
+        assert strength * (1.0 if w is None else w.mean()) == pytest.approx(alone.alpha_)
+    assert len(set(strengths.values())) > 1
+
+
 def test_the_correction_left_open_learns_where_clipping_loses_what_is_to_be_learnt():
     rng = np.random.default_rng(10)
     rows = rng.standard_normal((400, 8))

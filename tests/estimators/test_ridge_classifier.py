@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_digits, make_classification
 from sklearn.kernel_ridge import KernelRidge as Reference
 from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
@@ -51,6 +52,21 @@ def test_the_scores_are_accuracies_on_rows_left_out(n_classes):
     n = len(labels)
     top = model.loo_scores_.max()
     assert model.loo_scores_[model.alphas_ == model.alpha_] >= top - np.sqrt(top * (1.0 - top) / n) - 1e-5
+
+
+def test_a_row_like_no_other_is_not_known_by_its_rounding():
+    """Leaving it out leaves a value of nothing but rounding, and the sign of that is the row's own label."""
+    rng = np.random.default_rng(0)
+    apart = 1e3 * np.arange(1, 51)[:, None] * np.ones(2)
+    rows = np.concatenate([rng.standard_normal((40, 2)), apart])
+    labels = rng.permutation(np.arange(90) % 3)
+    K, targets = rbf_kernel(rows, gamma=0.3), 2.0 * (labels[:, None] == np.arange(3)) - 1.0
+    model = KernelRidgeClassifier("loo", gamma=0.3, alphas=np.logspace(-5, 1, 7)).fit(rows, labels)
+    for alpha, score in zip(model.alphas_, model.loo_scores_, strict=True):
+        left = [np.delete(np.arange(90), i) for i in range(90)]
+        systems = [K[np.ix_(some, some)] + alpha * np.eye(89) for some in left]
+        values = [K[i, some] @ np.linalg.solve(systems[i], targets[some]) for i, some in enumerate(left)]
+        assert score == pytest.approx((np.argmax(values, axis=1) == labels).mean())
 
 
 def test_among_alphas_as_accurate_the_squared_error_decides():

@@ -2,8 +2,8 @@
 
 In: targets and what the learner is. Out: a judge, approximation -> name. A few rows are cut into folds; the matrix of
 all but one fold is corrected on its own, the learner itself is trained on it, and rows of the last fold follow as new
-objects would, k(x, X) K⁺ f(K). Another correction is taken where it is better by more than one standard error, row by
-row. docs/corrections.md has what was measured.
+objects would, k(x, X) K⁺ f(K). Another correction is taken where it is better by more than half a standard error, row
+by row. docs/corrections.md has what was measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from krein.errors import one_of
 __all__ = ["compared", "judge_for", "preferred"]
 
 JUDGED = 1000  # rows looked at, at most
-FOLDS, REPEATS = 5, 2
+FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
+MARGIN = 0.5  # standard errors by which another has to be better than the first
 STEPS = 100_000  # of LIBSVM: what has not converged by then is judged as it is
 CUTOFF = 1e-10  # eigenvalues below this share of the largest are zero
 
@@ -49,8 +50,8 @@ def judge_for(
     task : "classification" or "regression"
     learner : "svm" or "ridge"
         Which one is to be used afterwards. A shift is for support vectors only: to ridge it is more alpha.
-    strength : float or array of shape (n,)
-        C of the SVM, or one for each row; alpha of ridge.
+    strength : float, array of shape (n,), or dict
+        C of the SVM, or one for each row; alpha of ridge, or one for each correction by its name.
     epsilon : float
         Of support vector regression.
     names : tuple of str
@@ -71,10 +72,8 @@ def judge_for(
         rng = stream(seed, 41)
         rows = np.sort(rng.permutation(n)[:JUDGED])
         K = a.factorization.entries(rows, rows)
-        held = np.broadcast_to(np.asarray(strength, dtype=np.float64), n)[rows]
-        met = compared(
-            K, y[rows], known, task=task, learner=learner, strength=held, n=n, rng=rng, epsilon=epsilon
-        )  # fmt: skip
+        own = strength if isinstance(strength, dict) else np.broadcast_to(np.asarray(strength, np.float64), n)[rows]
+        met = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
         return known[preferred(met)]
 
     return judge
@@ -94,27 +93,28 @@ def compared(
 ) -> Array:
     """How well each row of a small matrix K is met after each correction when it is left out, (len(names), m).
 
-    1 or 0 for the right class or another, or the negative square of the error; a mean over two ways to cut the folds.
-    ``n`` rows are what the m stand for; "none" leaves K as it is.
+    1 or 0 for the right class or another, or the negative square of the error. ``n`` rows are what the m stand for;
+    "none" leaves K as it is.
     """
-    held = np.broadcast_to(np.asarray(strength, dtype=np.float64), len(K))
+    each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
     met = np.zeros((len(names), len(K)))
-    for train, test in (fold for _ in range(REPEATS) for fold in _folds(y, task, rng)):
+    for train, test in _folds(y, task, rng):
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
-        own = held[train] * (scale if learner == "svm" else 1.0 / scale)
-        learn = _learner(learner, task, y[train], own, epsilon)
+        learn = _learner(learner, task, y[train], epsilon)
         corrected = _Corrected(K[np.ix_(train, train)], scale)
         for i, how in enumerate(names):
-            guess = learn(corrected.matrix(how), corrected.rows(K[np.ix_(test, train)], how))
-            met[i, test] += _met(y[test], guess, task) / REPEATS
+            own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
+            own = own * (scale if learner == "svm" else 1.0 / scale)
+            guess = learn(corrected, how, K[np.ix_(test, train)], own)
+            met[i, test] = _met(y[test], guess, task)
     return met
 
 
 def preferred(met: Array) -> int:
-    """Which correction to take: the first, unless another is better by more than one standard error, row by row."""
+    """Which correction to take: the first, unless another is better by half a standard error, row by row."""
     gain = met - met[0]
     best = int(np.argmax(gain.mean(1)))
-    return best if gain[best].mean() > gain[best].std() / np.sqrt(met.shape[1]) else 0
+    return best if gain[best].mean() > MARGIN * gain[best].std() / np.sqrt(met.shape[1]) else 0
 
 
 class _Corrected:
@@ -128,43 +128,56 @@ class _Corrected:
         if how == "none":
             return self.K
         if how == "shift":
-            return self.K + max(0.0, -float(self.values[0]) * self.scale) * np.eye(len(self.K))
-        return np.asarray(self._factor(how) * ((self.vectors * self._changed(how)) @ self.vectors.T))
+            return self.K + self._shift * np.eye(len(self.K))
+        return np.asarray((self.vectors * self._changed(how)) @ self.vectors.T)
 
     def rows(self, between: Array, how: str) -> Array:
         """k(x, X) K⁺ f(K): the corrected similarities of objects that had no part in the spectrum."""
         if how in ("none", "shift"):
             return between
+        return np.asarray(((between @ self.vectors) * self._turned(how)) @ self.vectors.T)
+
+    def ridge(self, how: str, between: Array, y: Array, alpha: float) -> Array:
+        """k(x, X) K⁺ f(K) (f(K) + alpha I)⁻¹ y: what ridge says of those objects. It has no constant."""
+        moved = self._changed(how) + alpha
+        inverse = np.divide(1.0, moved, out=np.zeros_like(moved), where=moved != 0.0)
+        return np.asarray(((between @ self.vectors) * (self._turned(how) * inverse)) @ (self.vectors.T @ y))
+
+    @property
+    def _shift(self) -> float:
+        return max(0.0, -float(self.values[0]) * self.scale)
+
+    def _turned(self, how: str) -> Array:
+        """The eigenvalues of K⁺ f(K); a shift reaches no object but those it is made for."""
+        if how in ("none", "shift"):
+            return np.ones(len(self.values))
         kept = np.abs(self.values) > CUTOFF * np.abs(self.values).max(initial=0.0)
-        turned = np.where(kept, self._changed(how) / np.where(kept, self.values, 1.0), 0.0)
-        return np.asarray(self._factor(how) * (((between @ self.vectors) * turned) @ self.vectors.T))
+        return np.where(kept, self._changed(how) / np.where(kept, self.values, 1.0), 0.0)
 
     def _changed(self, how: str) -> Array:
-        return changed(how, self.values, 0.0)[0]
+        if how in ("none", "shift"):
+            return self.values + (self._shift if how == "shift" else 0.0)
+        return changed(how, self.values, 0.0)[0] * (self.scale if how == "square" else 1.0)  # a sum over all rows
 
-    def _factor(self, how: str) -> float:
-        return self.scale if how == "square" else 1.0  # a square is a sum over all rows
 
+def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[_Corrected, str, Array, Array], Array]:
+    """(matrix, correction, rows of new objects, strength) -> what is said of those."""
 
-def _learner(learner: str, task: str, y: Array, strength: Array, epsilon: float) -> Callable[[Array, Array], Array]:
-    """(corrected matrix, corrected rows of new objects) -> what is said of those."""
-
-    def svm(K: Array, rows: Array) -> Array:
+    def svm(corrected: _Corrected, how: str, between: Array, strength: Array) -> Array:
         options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
         machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return np.asarray(machine.fit(K, y, sample_weight=strength).predict(rows))
+            machine.fit(corrected.matrix(how), y, sample_weight=strength)
+        return np.asarray(machine.predict(corrected.rows(between, how)))
 
-    def ridge(K: Array, rows: Array) -> Array:
+    def ridge(corrected: _Corrected, how: str, between: Array, strength: Array) -> Array:
         classes = np.unique(y)
         values = np.where(y[:, None] == classes, 1.0, -1.0) if task == "classification" else y.reshape(len(y), -1)
-        both = np.linalg.solve(K + strength.mean() * np.eye(len(K)), np.column_stack([values, np.ones(len(y))]))
-        offset = both[:, :-1].sum(0) / both[:, -1].sum()
-        guess = rows @ (both[:, :-1] - both[:, -1:] * offset) + offset
+        guess = corrected.ridge(how, between, values, float(strength.mean()))
         if task == "classification":
             return np.asarray(classes[guess.argmax(1)])
-        return np.asarray(guess.reshape(len(rows), *y.shape[1:]))
+        return np.asarray(guess.reshape(len(between), *y.shape[1:]))
 
     return svm if learner == "svm" else ridge
 

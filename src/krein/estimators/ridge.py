@@ -21,7 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, stream
 from krein.blocksparse import EPS, BlockSparse
-from krein.correction import correct
+from krein.correction import changed
+from krein.eigensystem import eigensystem
 from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import expand
@@ -39,6 +40,8 @@ FEW_ROWS = 200  # where each of them takes a solve
 GRID = np.logspace(-8.0, 2.0, 21)  # alphas to choose from, in units of the mean k(x, x)
 LABELS_FROM = 6  # where it begins for classes: less than 1e-5 changes no class
 ROUNDING = 1e-6  # relative differences of scores that say nothing
+NOTHING = 1e-9  # a value of a row left out, over its target: less is rounding, and that knows the target
+CHANGES = ("flip", "clip", "square")  # what "auto" chooses from
 
 
 class Score(NamedTuple):
@@ -131,27 +134,34 @@ class _Ridge(KernelMachine):
     def _judge(self, a: Approximation, task: Task, fixed: Array | None) -> str:
         """The correction with which rows held out are met best; never a shift, which is more alpha and nothing else.
 
-        They are held out of the spectrum too (`corrections`), at the alpha given or the one that suits "flip".
+        They are held out of the spectrum too (`corrections`), at the alpha given or the one each would get.
         """
-        f, unit = a.factorization, task.unit
+        f = a.factorization
         if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
             warn(
                 f"{a.kernel!r} gave an indefinite matrix whose core is too large to correct for ridge: it is used as "
                 "it is. Build with fewer blocks or couplings for a core that can be."
             )
             return "none"
-        if fixed is not None:
-            alpha = float(fixed.mean())
-        else:
-            flipped = correct(f, "flip")
-            alphas = self._path(flipped, task.weights)
-            weights = task.weights if unit == 1.0 else np.ones(f.shape[0])
-            scores = _scores(decompose(flipped, weights), task, (alphas + flipped.shift) / unit, a.seed)
-            alpha = float(alphas[_best(scores)])
+        alphas = dict.fromkeys(CHANGES, float(fixed.mean())) if fixed is not None else self._each(a, task)
+        least, heavy = EPS * f.ends().largest, task.weights.mean()
+        strengths = {how: max(alpha, least) / heavy for how, alpha in alphas.items()}
         kind = "regression" if task.classes is None else "classification"
         answers = task.targets if task.classes is None else task.classes
-        strength = max(alpha, EPS * f.ends().largest) / task.weights.mean()
-        return judge_for(answers, kind, learner="ridge", strength=strength, seed=a.seed)(a)
+        return judge_for(answers, kind, learner="ridge", strength=strengths, names=CHANGES, seed=a.seed)(a)
+
+    def _each(self, a: Approximation, task: Task) -> dict[str, float]:
+        """The alpha that leave-one-out takes after each correction: all have the same eigenvectors."""
+        f, unit, found = a.factorization, task.unit, {}
+        system = eigensystem(f.core, f.ranks)
+        weights = task.weights if unit == 1.0 else np.ones(f.shape[0])
+        for how in CHANGES:
+            values, shift = changed(how, system.values, f.shift)
+            corrected = f.with_core(system.core(values), shift)
+            alphas = self._path(corrected, task.weights)
+            path = decompose(corrected, weights, system.with_values(values))
+            found[how] = float(alphas[_best(_scores(path, task, (alphas + shift) / unit, a.seed))])
+        return found
 
     @property
     def X_fit_(self) -> Any:
@@ -237,8 +247,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     Notes
     -----
     A row of weight w stands for w rows, and one of them is left out in its turn; all of the row if w < 1. Scores are
-    exact for the matrix that is used. Where that was corrected, its spectrum has seen the row: "clip" looks better
-    there than it is on new rows, and a larger alpha than the one chosen may serve it.
+    exact for the matrix that is used. Where that was corrected, its spectrum has seen the row, and new rows may be met
+    better or worse than that; docs/corrections.md has figures.
 
     Examples
     --------
@@ -341,7 +351,9 @@ approximation, random_state, n_jobs, verbose
 
         def score(errors: Array, rows: Indices) -> Score:
             w = weights[rows] / weights[rows].sum()
-            right = float(w @ (_decided(targets[rows] - errors) == labels[rows]))
+            values = targets[rows] - errors
+            values[np.abs(values) <= NOTHING * (1.0 + np.abs(errors))] = 0.0  # of a row like no other
+            right = float(w @ (_decided(values) == labels[rows]))
             square = float((w @ errors**2).mean())
             noise = math.sqrt(max(0.0, right * (1.0 - right)) / copies[rows].sum())  # the standard error of a share
             return Score(np.array([right if math.isfinite(square) else np.nan]), noise + ROUNDING, -square)
