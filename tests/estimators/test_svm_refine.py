@@ -146,3 +146,17 @@ def test_small_data_is_exact_anyway() -> None:
     np.testing.assert_array_equal(
         SVC(refine="exact").fit(X, y).decision_function(X), SVC().fit(X, y).decision_function(X)
     )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_few_thousand_rows_are_exact_unless_something_is_said(n_classes: int) -> None:
+    X, y = make_classification(2300, 6, n_informative=4, n_classes=n_classes, flip_y=0.05, random_state=1)
+    train, test = X[:2100], X[2100:]
+    ours, theirs = SVC(C=2.0).fit(train, y[:2100]), svm.SVC(C=2.0).fit(train, y[:2100])
+    assert ours.refined_
+    np.testing.assert_allclose(ours.decision_function(test), theirs.decision_function(test), atol=5e-3)
+    assert not SVC(n_blocks=4, rank=16).fit(train, y[:2100]).refined_
+    assert not SVC(refine=None, n_blocks=4, rank=16).fit(train, y[:2100]).refined_
+    flat, level = SVR(C=2.0).fit(train, X[:2100, 0]), svm.SVR(C=2.0).fit(train, X[:2100, 0])
+    assert flat.refined_
+    np.testing.assert_allclose(flat.predict(test), level.predict(test), atol=2e-2)  # 1e-3 of the largest target each

@@ -47,7 +47,7 @@ class ConvergenceDisplay:
                 f"estimator must be a support vector machine of krein, which has gap_paths_; got "
                 f"{type(estimator).__name__}. The others solve linear systems: there is nothing to converge."
             )
-        tol = None if getattr(estimator, "refine", None) else estimator.tol  # a refinement stops by another rule
+        tol = None if getattr(estimator, "refined_", False) else estimator.tol  # a refinement stops by another rule
         return cls(paths=dict(zip(_names(estimator, len(paths)), paths, strict=True)), tol=tol).plot(ax=ax)
 
     @classmethod

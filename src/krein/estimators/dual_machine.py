@@ -20,13 +20,14 @@ from krein.arrays import Array, Indices
 from krein.blocksparse import BlockSparse
 from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
+from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import Expansion, expand, is_exact
-from krein.estimators.machine import KernelMachine, check_weights
+from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, Linear, take
+from krein.kernels import Evaluator, Kernel, Linear, count_objects, is_vectors, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
@@ -35,6 +36,8 @@ from krein.solvers.refine import SCREENED, refine_exactly
 
 __all__ = ["DualMachine", "NotConverged"]
 
+REFINED_ROWS = 5000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
+SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
 APART_ROWS = 8000  # the same where the core is thousands of blocks on their own: one by one they take longer
 FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
@@ -50,7 +53,7 @@ class DualMachine(KernelMachine):
     shrinking: bool = True
     cache_size: float = 200
     max_iter: int = -1
-    refine: str | None = None
+    refine: str | None = "auto"
     warm_start: bool = False
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS, "krein")
@@ -65,7 +68,7 @@ class DualMachine(KernelMachine):
         if not (is_number(self.cache_size) and self.cache_size > 0):
             raise InputError(f"cache_size must be a number of megabytes above 0; got {self.cache_size!r}.")
         if self.refine is not None:
-            one_of("refine", self.refine, ("exact",))
+            one_of("refine", self.refine, ("auto", "exact"))
 
     def _weights(self, sample_weight: Any) -> Array | None:
         """One weight >= 0 per row, or None for all alike; in scikit-learn's words where no row has one."""
@@ -93,20 +96,32 @@ class DualMachine(KernelMachine):
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
+        screened = targets is not None and self._screens(objects, kernel)
         if targets is not None and limits is not None:
             classes = is_classifier(self)
             y, own = targets[self._rows], limits[self._rows]
-            chooser = self._chooser(codes(y) if classes else y)
+            chooser = None if screened else self._chooser(codes(y) if classes else y)
             judge = judge_for(
                 y, "classification" if classes else "regression", strength=own, epsilon=getattr(self, "epsilon", 0.0)
             )
-        a = self._settle(self._factor(objects, kernel, chooser), judge)
-        if self.refine is not None and self.n_negative_:
+        a = self._settle(self._factor(objects, kernel, chooser, SCREEN if screened else PLAIN), judge)
+        self.refined_ = not self._direct and (self.refine == "exact" or (screened and not self.n_negative_))
+        if self.refine == "exact" and self.n_negative_:
             raise IndefiniteError(
                 f"refine='exact' needs a psd kernel, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. "
-                "Leave refine=None; correction_ says what was done about them."
+                "Leave refine at its default; correction_ says what was done about them."
             )
         return a, kept
+
+    def _screens(self, objects: Any, kernel: Kernel) -> bool:
+        """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too."""
+        if self.refine != "auto" or not self._unsaid or self._tuned or self.approximation is not None:
+            return False
+        n = count_objects(objects)
+        if not (EXACT_ROWS < n <= REFINED_ROWS and is_vectors(objects) and kernel.traits.psd):
+            return False
+        dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
+        return dimension is None or dimension > n // 8
 
     # -- duals -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +168,7 @@ class DualMachine(KernelMachine):
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
         psd = not (self.correction_ == "none" and self.n_negative_)
         m = len(task.rows)
-        refined = self.refine is not None and whole is None
+        refined = self.refined_
         tol, limit = self.tol, 200 if self.max_iter < 1 else int(self.max_iter)
         if refined:  # all it has to say is which rows come into question
             tol, limit = max(tol, SCREENED[0]), min(limit, SCREENED[1])
@@ -191,7 +206,7 @@ class DualMachine(KernelMachine):
         The Krein-space SVM is trained on |K| = U |M| Uᵀ; its b~ becomes b = U sign(M) Uᵀ b~, so that K b = |K| b~, and
         new objects are compared by the indefinite kernel itself: k(x, X) b.
         """
-        if self.refine is not None and not self._direct:
+        if self.refined_:
             return expand(a, coefficients, direct=True)
         if not krein:
             return expand(a, coefficients, self._direct)

@@ -227,10 +227,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _tuned(self) -> bool:
         return isinstance(self._width, str) and self._width == "tune"
 
-    def _factor(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
+    def _factor(
+        self, objects: Any, kernel: Kernel, chooser: Chooser | None = None, plain: tuple[int, int] = PLAIN
+    ) -> Approximation:
         """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
 
-        ``chooser`` scores what is left open; only where an approximation is built. Sets ``selection_``.
+        ``chooser`` scores what is left open; only where an approximation is built; without one it is ``plain``, blocks
+        and rank. Sets ``selection_``.
         """
         self.selection_: Choice | None = None
         if self.approximation is not None:
@@ -239,7 +242,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         bare = not is_vectors(objects)
         if bare and chooser is not None and not chooser.tune and self._unsaid:
             chooser = None  # trying would cost more similarities than building
-        asked = self._request(n, scored=chooser is not None, bare=bare)
+        asked = self._request(n, plain, scored=chooser is not None, bare=bare)
         if chooser is not None and not chooser.has_work(n, **asked):
             chooser = None
         before = int(self.__dict__.pop("_binding", 0))
@@ -283,8 +286,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         said = (self.n_blocks, self.rank, self.coupling, self.max_error, self.max_memory)
         return said == ("auto", "auto", "shared", None, None)
 
-    def _request(self, n: int, scored: bool = False, bare: bool = False) -> dict[str, Any]:
-        """What to ask `krein.approximate` for; PLAIN where nothing is said of many rows and no score decides.
+    def _request(
+        self, n: int, plain: tuple[int, int] = PLAIN, scored: bool = False, bare: bool = False
+    ) -> dict[str, Any]:
+        """What to ask `krein.approximate` for; ``plain`` where nothing is said of many rows and no score decides.
 
         ``bare`` objects have nothing but their similarities, and those may be dear: each is compared with one sample of
         landmarks and with some of its own block.
@@ -296,7 +301,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if bare:
             asked |= {"coupling": "landmark"}
         else:
-            asked |= {"n_blocks": PLAIN[0], "rank": PLAIN[1], "drop": 0.0 if self.drop == "auto" else self.drop}
+            asked |= {"n_blocks": plain[0], "rank": plain[1], "drop": 0.0 if self.drop == "auto" else self.drop}
         return asked
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:

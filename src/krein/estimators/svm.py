@@ -45,9 +45,10 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     max_iter : int, default=-1
         Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
         limit for the former, 200 for the latter.
-    refine : None or "exact"
+    refine : "auto", "exact" or None, default="auto"
         "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
-        predictions included. For psd kernels.
+        predictions included. For psd kernels. "auto" does so up to 5000 rows where nothing is said of blocks, rank,
+        error or memory: with so few rows it is quicker than to choose blocks. ``refined_`` says whether it was done.
     warm_start : bool, default=False
         Start from the last fit's duals, for a path of C on the same rows.
     shrinking, cache_size
@@ -69,8 +70,9 @@ n_iter_, shape_fit_
     approximation_, correction_, n_negative_, relative_error_
         The matrix that was used, what was done to make it psd, how many eigenvalues were negative before, and its
         error.
-    converged_, gap_, gap_paths_
-        Whether all duals reached ``tol``, and the largest relative duality gap.
+    converged_, gap_, gap_paths_, refined_
+        Whether all duals reached ``tol``, the largest relative duality gap, how it fell, and whether the solution is
+        the exact kernel's (``approximation_`` then only said which rows to look at).
 
     Notes
     -----

@@ -28,7 +28,7 @@ from krein.solvers.smo import BLOCK, descend
 
 __all__ = ["SCREENED", "refine_exactly"]
 
-SCREENED = (1e-2, 20)  # relative gap of the factored dual that is enough, and its steps at most
+SCREENED = (1e-2, 100)  # relative gap of the factored dual that is enough, and its steps at most
 ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
 ROUGH = 100.0  # times that is enough before the other rows were seen, and while many of them violate
 MANY = 0.5  # rows of the pool
