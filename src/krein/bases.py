@@ -102,6 +102,8 @@ class LandmarkMap:
 
 def right_divide(transform: Array, R: Array) -> Array:
     """transform @ pinv(R); R is square and well conditioned but for storage that lost a direction."""
+    if R.shape[0] == R.shape[1] and np.array_equal(R, np.eye(len(R))):  # bases stored as they are
+        return transform
     if R.shape[0] == R.shape[1] and R.size:
         return np.asarray(scipy.linalg.solve(R.T, transform.T, check_finite=False).T)
     return np.asarray(transform @ np.linalg.pinv(R))

@@ -201,7 +201,7 @@ class BlockSparse:
                 f"of {DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
             )
         parts = self.diagonal_blocks() if self.is_block_diagonal else (part.to_dense() for part in self.parts())
-        return np.sort(np.concatenate([np.linalg.eigvalsh(b) for b in parts] or [np.empty(0)]))
+        return np.sort(np.concatenate([dense.eigvalsh(b) for b in parts] or [np.empty(0)]))
 
     @cached_property
     def ends(self) -> Ends:
@@ -211,11 +211,12 @@ class BlockSparse:
         r-vectors gives Ritz values with residuals, and block Gershgorin a bound that needs no convergence: every
         eigenvalue lies within sum_j |M_ij| of one of M_ii's.
         """
-        if self.shape[0] <= SMALL or (self.has_spectrum and self.components.max() > 0):
+        apart = self.is_block_diagonal or self.components.max(initial=0) > 0
+        if self.shape[0] <= SMALL or (self.has_spectrum and apart):
             values = self.eigenvalues()
             low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
             return Ends(low, high, 0.0, low, high, exact=True)
-        spectra = [np.linalg.eigvalsh(block) for block in self.diagonal_blocks()]
+        spectra = [dense.eigvalsh(block) for block in self.diagonal_blocks()]
         lows = np.array([values.min(initial=np.inf) for values in spectra])  # an empty block has no eigenvalue
         highs = np.array([values.max(initial=-np.inf) for values in spectra])
         radii = np.zeros(len(self.ranks))

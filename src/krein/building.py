@@ -14,6 +14,7 @@ from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, allocate, right_divide
 from krein.blocksparse import BlockSparse
 from krein.choice import stored_bytes
+from krein.dense import is_diagonal
 from krein.errors import KreinWarning, warn
 from krein.exact import whole_matrix
 from krein.factorization import Factorization, compressed
@@ -255,6 +256,9 @@ def _turned(f: Factorization, core: BlockSparse, turns: list[Array]) -> tuple[Fa
     bases, maps = list(f.bases), None if f.maps is None else list(f.maps)
     blocks: dict[tuple[int, int], Array] = {}
     for i, block in enumerate(core.diagonal_blocks()):
+        if is_diagonal(block):  # a matrix taken whole comes so
+            blocks[i, i] = block
+            continue
         values, V = np.linalg.eigh(block)
         held = bases if maps is None else maps
         held[i] = held[i] @ V

@@ -15,6 +15,7 @@ __all__ = [
     "eigvalsh",
     "has_cholesky",
     "indefinite",
+    "is_diagonal",
     "logdet",
     "singular",
     "solve",
@@ -46,7 +47,7 @@ def solve(M: Array, b: Array, t: float) -> Array:
 
 def eigh(M: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and vectors; a diagonal matrix, as the core of a matrix taken whole is, has its own."""
-    if not _is_diagonal(M):
+    if not is_diagonal(M):
         return np.linalg.eigh(M)
     order = np.argsort(np.diagonal(M), kind="stable")
     return np.diagonal(M)[order], np.eye(len(M))[:, order]
@@ -54,12 +55,12 @@ def eigh(M: Array) -> tuple[Array, Array]:
 
 def eigvalsh(M: Array) -> Array:
     """Eigenvalues, ascending."""
-    return np.sort(np.diagonal(M)) if _is_diagonal(M) else np.linalg.eigvalsh(M)
+    return np.sort(np.diagonal(M)) if is_diagonal(M) else np.linalg.eigvalsh(M)
 
 
 def has_cholesky(M: Array, t: float) -> bool:
     """Whether M + tI has a Cholesky factorization."""
-    if _is_diagonal(M):
+    if is_diagonal(M):
         return bool(np.all(np.diagonal(M) + t > 0.0))
     try:
         scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
@@ -68,7 +69,8 @@ def has_cholesky(M: Array, t: float) -> bool:
     return True
 
 
-def _is_diagonal(M: Array) -> bool:
+def is_diagonal(M: Array) -> bool:
+    """Whether nothing stands off the diagonal."""
     return bool(np.count_nonzero(M) == np.count_nonzero(np.diagonal(M)))
 
 
