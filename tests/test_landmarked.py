@@ -122,7 +122,7 @@ def test_small_blocks_of_a_psd_kernel_are_psd():
     assert krein.certify(a.factorization).psd
 
 
-@pytest.mark.filterwarnings("ignore:3 blocks were asked for")
+@pytest.mark.filterwarnings("ignore:3 blocks were asked for", "ignore:.*holds next to nothing")
 @pytest.mark.parametrize(
     ("X", "kernel"),
     [
@@ -208,3 +208,63 @@ def test_units_of_a_similarity_do_not_matter_to_new_objects(factor):
     a, b = (krein.approximate(STRINGS[:900], c * krein.EditSimilarity(), **options) for c in (1.0, factor))
     rows = a.kernel_rows(STRINGS[900:960])
     np.testing.assert_allclose(b.kernel_rows(STRINGS[900:960]) / factor, rows, atol=1e-6 * np.abs(rows).max())
+
+
+def counted_edits(n, call):
+    """What ``call`` asks for, over n²."""
+    krein.clear_cache()
+    with krein.counting() as spent:
+        call()
+    return spent.n_evaluations / n**2
+
+
+@pytest.mark.parametrize("asked", [{"max_memory": 2e5}, {"n_blocks": 4}, {"rank": 20}], ids=str)
+def test_whatever_is_said_of_blocks_each_object_is_compared_with_few(asked):
+    model = krein.KernelRidge(kernel=krein.EditSimilarity(n_jobs=1), correction="flip", random_state=0, **asked)
+    target = np.array([s.count("A") for s in STRINGS], dtype=float)
+    assert counted_edits(2100, lambda: model.fit(STRINGS[:2100], target[:2100])) < 0.2
+    assert model.score(STRINGS[2500:], target[2500:]) > 0.5
+    f = model.approximation_.factorization
+    assert f.nbytes <= asked.get("max_memory", np.inf)
+    assert f.n_blocks == asked.get("n_blocks", f.n_blocks)
+    assert f.rank <= f.n_blocks * asked.get("rank", np.inf)
+    assert "dear" in str(model.selection_)
+
+
+def test_a_rank_by_itself_keeps_to_a_fifth_of_the_similarities():
+    X = krein.datasets.families(2100, n_families=20, n_classes=4, random_state=0).X
+    with pytest.warns(krein.KreinWarning, match="give n_blocks and rank for more"):
+        share = counted_edits(2100, lambda: krein.approximate(X, krein.EditSimilarity(), rank=30, random_state=0))
+    assert share < 0.21
+
+
+def test_memory_that_is_not_used_has_its_reason():
+    a = krein.approximate(STRINGS[:2100], krein.EditSimilarity(), max_memory=1e7, random_state=0)
+    assert a.factorization.nbytes < 2e6
+    assert "similarities are the limit, 420 an object" in a.search_.reason
+
+
+@pytest.mark.filterwarnings("ignore:32 blocks were asked for")
+@pytest.mark.parametrize("pool", [1, 30])
+def test_equal_objects_cost_no_more_than_others(pool):
+    X = [STRINGS[i] for i in np.random.default_rng(0).integers(pool, size=2100)]
+    a = krein.approximate(X, krein.EditSimilarity(), coupling="landmark", random_state=0)
+    assert a.n_evaluations <= 2100 * (131 + 96) + 131**2
+    assert a.error(random_state=0).relative < 0.01
+
+
+def test_a_similarity_of_which_nothing_is_held_is_said_to_be():
+    same = FromCallable(lambda A, B: np.equal.outer(A, B).astype(float))
+    with pytest.warns(krein.KreinWarning, match=r"5.9 % of the self-similarities, with a relative error of about 0.97"):
+        a = krein.approximate(np.arange(2200), same, coupling="landmark", random_state=0)
+    assert a.error(random_state=0).relative == pytest.approx(0.97, abs=0.01)
+
+
+def test_one_huge_object_is_no_reason_to_warn():
+    def heavy(A, B):
+        left, right = (np.where(np.asarray(X) == 7, 1e6, 1.0) for X in (A, B))
+        return np.outer(left, right) * np.exp(-np.abs(np.subtract.outer(A, B)) / 50.0)
+
+    for seed in range(3):  # with and without that object among the landmarks; warnings are errors
+        krein.approximate(np.arange(300), FromCallable(heavy), coupling="landmark", n_blocks=5, rank=20,
+                          random_state=seed)  # fmt: skip

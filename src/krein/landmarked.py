@@ -16,7 +16,7 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, allocate, nystrom, sketch
 from krein.blocksparse import BlockSparse
-from krein.errors import InputError
+from krein.errors import InputError, warn
 from krein.kernels import Evaluator, is_vectors, take
 from krein.partition import Embedding, Partition, partition
 from krein.plan import Plan
@@ -25,6 +25,7 @@ __all__ = ["couple_by_landmarks", "usual"]
 
 SHARE, LANDMARKS = 16, (128, 288)  # one of so many objects is a landmark, but no fewer and no more than these
 OWN_SHARE, OWN, PER_RANK = 32, (96, 128), 3  # similarities of an object within its block: alike, or per direction
+LOST, LITTLE = 0.8, 0.3  # an error above the one that holds less than the other of most self-similarities is said
 STEADY = 0.05  # of the largest singular value: directions that the sampled rows meet less are not fitted
 SMOOTH = 1e-3  # the same for new objects
 PER_BLOCK, BLOCKS = 64, 128  # rows per block, and blocks at most
@@ -65,7 +66,8 @@ def couple_by_landmarks(
     places = None if is_vectors(plan.objects) else (Embedding(far.landmarks, far.transform), Q)
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed, places)
     seen = Q.T @ Q
-    width = max(int(np.clip(plan.n // OWN_SHARE, *OWN)), PER_RANK * -(-total // clusters.n_blocks))
+    # by the blocks asked for: of objects that are mostly equal few blocks are left, and n² similarities would be taken
+    width = max(int(np.clip(plan.n // OWN_SHARE, *OWN)), PER_RANK * -(-total // plan.n_blocks))
 
     def near(i: int) -> _Near:
         return _near(plan, clusters.members(i), i, width, (Q, signs, seen, peak), evaluator)
@@ -82,8 +84,33 @@ def couple_by_landmarks(
         _extension(plan, b, U, Q[b.members], far, peak, evaluator).limited(U, core[i, i], plan.kernel)
         for i, (b, U) in enumerate(zip(blocks, bases, strict=True))
     ]
+    _warn_of_nothing(plan.n, found.similarities / peak, bases, core, peak)
     bases = [U.astype(plan.working) for U in bases]
     return clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], core)
+
+
+def _warn_of_nothing(n: int, W: Array, bases: list[Array], core: dict[tuple[int, int], Array], peak: float) -> None:
+    """Say so where most objects are similar to nothing that was looked at: |F| is far below |K|, judged by W.
+
+    W, the landmarks among themselves over their peak, is a uniform sample of K; so this takes no similarity. F is about
+    a projection of K, hence the error. Half of the self-similarities have to be lost as well, since one large one can
+    make all of |K|.
+    """
+    own, m = np.diagonal(W), len(W)
+    between = (float(np.square(W).sum()) - float(np.square(own).sum())) / max(1, m * (m - 1))
+    norm = np.sqrt(n * float(np.square(own).mean()) + n * (n - 1.0) * between)
+    held = np.sqrt(sum((1.0 if i == j else 2.0) * float(np.square(M / peak).sum()) for (i, j), M in core.items()))
+    kept = np.concatenate([np.einsum("ik,kl,il->i", U, core[i, i] / peak, U) for i, U in enumerate(bases)])
+    typical = float(np.median(np.abs(own)))
+    error = np.sqrt(max(0.0, 1.0 - (held / norm) ** 2)) if norm else 0.0
+    if error > LOST and float(np.median(np.abs(kept))) < LITTLE * typical:
+        share = float(np.mean(np.abs(kept)) / np.mean(np.abs(own)))
+        warn(
+            f'coupling="landmark" holds next to nothing of this similarity: {100 * share:.2g} % of the self-'
+            f"similarities, with a relative error of about {error:.2g}. Most objects are similar to no "
+            "other that they were compared with. Take another similarity, one by which more objects are alike, or give "
+            "n_blocks and more rank."
+        )
 
 
 def _near(

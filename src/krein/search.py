@@ -18,13 +18,13 @@ import numpy as np
 
 from krein.arrays import Array, Indices, stream
 from krein.building import Parts, draft, finish, ranks_of
-from krein.choice import MAX_ERROR, MAX_MEMORY, SIZES, Look, aligned, propose, stored_bytes
+from krein.choice import MAX_ERROR, MAX_MEMORY, SIZES, Look, Proposal, aligned, propose, stored_bytes
 from krein.error_estimate import Entries, ErrorEstimate
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.forecast import LARGEST_CORE
 from krein.kernels import Evaluator, is_vectors
-from krein.partition import Partition, partition
+from krein.partition import LANDMARKS, partition
 from krein.plan import Plan
 from krein.shared import Draft, Effort
 
@@ -84,14 +84,18 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     fixed, rank = plan.rank is not None, proposal.rank
     if target is None and not fixed and proposal.error <= UNSEEN:  # the sample sees no error
         rank = max(rank, min(2 * rank, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
-    dear = not fixed and not is_vectors(plan.objects) and plan.kernel.compares != "indices"
+    bare = not is_vectors(plan.objects) and plan.kernel.compares != "indices"
+    dear, fewer = bare and not fixed, False
+    if bare and fixed and plan.n_blocks is None:
+        proposal, fewer = _affordable(plan, proposal, evaluator, room)
     if not fixed:
         rank = min(rank, max(1, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
     drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a whole core
     plan = replace(plan, n_blocks=proposal.n_blocks, rank=rank, dtype=proposal.dtype, drop=drop)
     clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
+    placed = 0 if clusters.embedding is None else len(clusters.embedding.transform)
     if dear:
-        plan = replace(plan, rank=min(rank, max(1, _payable(plan.n, clusters, evaluator))))
+        plan = replace(plan, rank=min(rank, max(1, _payable(plan.n, clusters.n_blocks, evaluator, placed))))
     tried = list(proposal.looks)
     before = math.inf
     rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
@@ -112,7 +116,7 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
             ranks, error = carried.ranks(kept), float(carried.errors(measured.relative)[kept])
         tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, int(carried.nbytes[kept]), error, "built"))
         larger = _grown(plan, carried, measured, target, room)
-        if dear and larger is not None and larger > _payable(plan.n, clusters, evaluator):
+        if dear and larger is not None and larger > _payable(plan.n, clusters.n_blocks, evaluator, placed):
             larger = None
         stuck = measured.relative > GAIN * before
         if fixed or larger is None or stuck or turn == ROUNDS - 1:
@@ -129,14 +133,17 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     reason = "target met"
     if target is None:
         reason = "memory budget" if f.nbytes > 0.8 * room else "no gain from more memory"
-        if dear and plan.rank is not None and plan.rank < rank:
-            reason = f"similarities kept to {_allowed(plan.n) // plan.n} an object"
+        if (dear and plan.rank is not None and plan.rank < rank) or fewer:
+            reason = (
+                f"not the memory but similarities are the limit, {_allowed(plan.n) // plan.n} an object: give n_blocks "
+                "and rank for more"
+            )
     if target is not None and final.relative > target:
         reason = "target missed"
         advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
         if budget is None and not fixed:
             advice = "Allow a larger error, another number of blocks, or less drop."
-        if dear:
+        if dear or fewer:
             advice += (
                 f" Similarities are kept to {_allowed(plan.n) // plan.n} an object where nothing else is known of it: "
                 "give n_blocks and rank for more."
@@ -189,12 +196,22 @@ def _allowed(n: int) -> int:
     return n * min(DEAR, max(n // SHARE, LEAST))
 
 
-def _payable(n: int, clusters: Partition, evaluator: Evaluator) -> int:
-    """The highest rank that bases and core can have with the similarities that are left; 0 if there is none."""
-    c, highest = clusters.n_blocks, 0
-    places = clusters.embedding
-    left = _allowed(n) - evaluator.n_evaluations
-    left -= 0 if places is None else n * len(places.transform)  # landmarks are chosen among placed objects
+def _affordable(plan: Plan, proposal: Proposal, evaluator: Evaluator, room: float) -> tuple[Proposal, bool]:
+    """The proposal with its rank, in no more blocks than can be paid for, and whether those are fewer."""
+    n, c = plan.n, proposal.n_blocks
+    while c > 1 and _payable(n, c, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < proposal.rank:
+        c //= 2  # objects are placed twice, by as many landmarks
+    own = plan.dtype or plan.own_dtype
+    dtype = own if stored_bytes(n, c, proposal.rank, own) <= room else proposal.dtype  # more blocks may need less
+    return (replace(proposal, n_blocks=c, dtype=dtype), True) if c < proposal.n_blocks else (proposal, False)
+
+
+def _payable(n: int, c: int, evaluator: Evaluator, placed: int) -> int:
+    """The highest rank that bases and core of c blocks can have with the similarities that are left; 0 if none.
+
+    ``placed`` are those that placing an object takes yet: landmarks are chosen among placed objects.
+    """
+    highest, left = 0, _allowed(n) - evaluator.n_evaluations - n * placed
     for rank in range(1, max(1, n // c) + 1):
         if 2 * rank * n > left:  # an object meets so many landmarks at least
             break

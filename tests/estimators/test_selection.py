@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -185,20 +187,48 @@ def test_gamma_and_blocks_together():
     assert {t.kernel for t in model.selection_.tried} > {model.selection_.kernel}
 
 
-def test_an_indefinite_kernel_and_objects_without_coordinates_are_scored_too(monkeypatch):
+def test_an_indefinite_kernel_is_scored_too():
     X, y = wiggly(2100)
     choice = Chooser(codes(y > 0), "classification")(X, krein.TL1(rho=0.1), seed=0)
     assert 0.5 < max(t.score for t in choice.tried) <= 1.0
+
+
+def test_objects_without_coordinates_are_not_tried_on_their_similarities():
     words = ["".join(row) for row in np.random.default_rng(0).choice(list("ab"), (2100, 6))]
+    chooser = Chooser(np.array([w.count("a") for w in words], dtype=float), "regression")
+    with krein.counting() as spent:
+        choice = chooser(words, krein.Spectrum(2), n_blocks=4, seed=0)
+    assert spent.n_evaluations == 0
+    assert (choice.n_blocks, choice.parameters["coupling"], choice.tried) == (4, "landmark", ())
+    given = chooser(words, krein.Spectrum(2), rank=20, drop=0.5, seed=0)  # which that coupling cannot do
+    assert (given.rank, "coupling" in given.parameters) == (20, False)
+    assert chooser(np.arange(2100), krein.Precomputed(np.eye(2100)), n_blocks=4, seed=0).tried  # known already
 
-    def alike(A, B):
-        return np.array([[sum(a == b for a, b in zip(u, v, strict=True)) / 6.0 for v in B] for u in A])
 
-    target = np.array([w.count("a") for w in words], dtype=float)
-    monkeypatch.setattr(selection, "DEAR", 150)
-    choice = Chooser(target, "regression")(words, krein.kernels.FromCallable(alike), n_blocks=4, seed=0)
-    assert choice.n_blocks == 4
-    assert max(t.score for t in choice.tried) > 0.9
+@dataclass(frozen=True)
+class Words(krein.kernels.Kernel):
+    """exp(-gamma (differing letters))."""
+
+    gamma: float = 50.0
+    compares = "strings"
+    traits = krein.kernels.Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
+
+    def __call__(self, A, B=None):
+        a, b = (np.array([list(w) for w in X]) for X in (A, A if B is None else B))
+        return np.exp(-self.gamma * (a[:, None] != b).sum(2))
+
+    def diag(self, A):
+        return np.ones(len(A))
+
+
+def test_a_width_for_objects_is_tuned_on_a_sample():
+    words = ["".join(row) for row in np.random.default_rng(0).choice(list("ab"), (2400, 10))]
+    chooser = Chooser(np.array([w.count("a") for w in words], dtype=float), "regression", tune=True)
+    with krein.counting() as spent:
+        choice = chooser(words, Words(), seed=0)
+    assert spent.n_evaluations < 0.15 * 2400**2
+    assert choice.kernel.gamma < 10.0  # at 50 all are different
+    assert choice.parameters["coupling"] == "landmark"
 
 
 def test_codes_are_one_column_for_two_classes_and_one_each_for_more():

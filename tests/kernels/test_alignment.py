@@ -151,3 +151,16 @@ def test_what_is_no_sequence_of_numbers_is_refused(bad):
 def test_steps_of_different_widths_are_refused():
     with pytest.raises(krein.InputError, match=r"\[1, 2\]"):
         DynamicTimeWarping()([np.ones(3)], [np.ones((3, 2))])
+
+
+def test_warping_loses_nothing_beside_a_huge_value():
+    x, y = np.array([1e18, 1.0, 2.0]), np.array([1e18, 5.0, 9.0])
+    assert DynamicTimeWarping()([x], [y])[0, 0] == 11.0  # 0, then |1 - 5|, then |2 - 9|
+    assert DynamicTimeWarping(window=1)([x, y], [y])[0, 0] == 11.0
+    wide = [np.column_stack([s, s]) for s in (x, y)]
+    assert DynamicTimeWarping()(wide)[0, 1] == pytest.approx(11.0 * np.sqrt(2.0), rel=1e-14)
+
+
+def test_warping_says_what_it_compares():
+    with pytest.raises(krein.InputError, match=r"sequences of numbers.*sequence 1 is 'abc'.*EditDistance"):
+        krein.FromDistances(DynamicTimeWarping(), scale=1.0)([np.ones(3), "abc"])

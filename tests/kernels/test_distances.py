@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import krein
 from krein.kernels import DoubleCentred, Evaluator, FromDistances, Precomputed, check_kernel
@@ -106,3 +107,21 @@ def test_unbound_and_unknown_are_said():
         DoubleCentred(Precomputed(D))(every)
     with pytest.raises(krein.InputError, match="'exponential', 'gaussian', 'inverse', 'linear'"):
         FromDistances(Precomputed(D), "sigmoid")
+
+
+@pytest.mark.parametrize("kind", [FromDistances, DoubleCentred])
+def test_a_sparse_matrix_without_every_pair_is_refused(kind):
+    known = sparse.csr_matrix([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])  # 0 and 2 were not compared
+    for distance in (Precomputed(known), 2.0 * Precomputed(known), Precomputed(known) + Precomputed(known)):
+        with pytest.raises(krein.InputError, match="2 of 6 off the diagonal are not stored"):
+            kind(distance)
+    everything = kind(Precomputed(sparse.csr_matrix(D))).bind(every)  # but for the diagonal
+    np.testing.assert_allclose(everything(every), kind(Precomputed(D)).bind(every)(every))
+
+
+def test_a_pair_stored_twice_does_not_stand_for_one_that_is_missing():
+    rows, columns = [0, 0, 1, 1, 1, 2], [1, 1, 0, 0, 2, 1]
+    twice = sparse.csr_matrix((np.ones(6), columns, np.searchsorted(rows, range(4))), shape=(3, 3))
+    assert twice.nnz == 6
+    with pytest.raises(krein.InputError, match="2 of 6"):
+        FromDistances(Precomputed(twice), scale=1.0)

@@ -291,3 +291,12 @@ def test_as_kernel_passes_kernels_and_refuses_the_rest():
         FromCallable("rbf")
     with pytest.raises(InputError, match="Traits"):
         FromCallable(common_letters, {"psd": True})
+
+
+def test_an_archive_is_not_a_matrix(tmp_path):
+    np.savez(tmp_path / "S.npz", S=np.eye(3), y=np.zeros(3))
+    with pytest.raises(InputError, match=r"archive of 2 arrays \(S, y\).*numpy.load"):
+        Precomputed(tmp_path / "S.npz")
+    sparse.save_npz(tmp_path / "sparse.npz", sparse.csr_matrix(np.eye(3)))
+    with pytest.raises(InputError, match=r"archive.*scipy.sparse.load_npz"):
+        Precomputed(str(tmp_path / "sparse.npz"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 
@@ -170,3 +171,13 @@ def test_kernels_of_different_objects_do_not_mix():
         EditSimilarity() + krein.Precomputed(np.eye(3))
     both = EditSimilarity() + 0.5 * krein.Normalized(Spectrum(1))
     assert both.compares == "strings"
+
+
+@pytest.mark.parametrize("kind", [EditDistance, EditSimilarity, JaroWinkler])
+def test_threads_are_a_whole_number_or_none(kind, monkeypatch):
+    for bad in ("2", 0, -5, 2.0, True):
+        with pytest.raises(krein.InputError, match="n_jobs to be a whole number"):
+            kind(n_jobs=bad)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert [kind(n_jobs=n)._workers for n in (None, 1, 2, np.int64(2), 10**6, -1)] == [1, 1, 2, 2, 3, 3]
+    assert kind(n_jobs=None)(letters(5)).shape == (5, 5)

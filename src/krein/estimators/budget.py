@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from krein.building import APART
 from krein.kernels import Kernel
 
-__all__ = ["Trial", "candidates", "factorization_bytes", "leader", "shapes", "within"]
+__all__ = ["Trial", "candidates", "factorization_bytes", "largest", "leader", "shapes", "within"]
 
 PER_BLOCK = (1024, 512, 256, 128, 64, 32, 16, 8)  # rows per block on its own
 COUPLED = (1, 3, 8, 32)  # few blocks, all linked
@@ -110,14 +110,14 @@ def candidates(
     limit = min(LARGEST, n // 2) // c if coupled else min(HIGHEST, max(1, round(WHOLE * n / c)))
     before = 0
     for dtype in types:
-        k = rank or _largest(n, room, c, limit, coupled, dtype)
+        k = rank or largest(n, room, c, limit, coupled, dtype)
         fits = 0 < k <= limit and factorization_bytes(n, c, k, coupled, dtype) <= room
         if fits and k >= MORE * before:
             yield k, dtype
             before = k
 
 
-def _largest(n: int, room: float, n_blocks: int, limit: int, coupled: bool, dtype: str) -> int:
+def largest(n: int, room: float, n_blocks: int, limit: int, coupled: bool, dtype: str) -> int:
     """The largest rank up to ``limit`` that fits, 0 if none does."""
     low, high = 0, limit
     while low < high:

@@ -20,6 +20,7 @@ from krein.arrays import Array, Indices, seed_from, stream
 from krein.blocksparse import BlockSparse
 from krein.errors import InputError, one_of, warn, whole_number
 from krein.estimators.cut import Cut, Degrees, degrees, exact_cut, normalised_cut
+from krein.estimators.expansion import own_matrix
 from krein.estimators.machine import KernelMachine
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects, take
@@ -29,6 +30,7 @@ __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
 SOLVERS = (None, "arpack", "lobpcg", "amg")
 SAMPLED = 500  # objects whose similarities are looked at for negative ones
 ROUNDS = 30  # of a rotation, at most
+WEAK = 1e-4  # times the usual degree: rows below it are looked at again
 COARSE = 1e-3  # how far below 0 a Laplacian's eigenvalue may be; labels were wrong from 1e-1 on and right up to 1e-4
 
 
@@ -38,7 +40,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
 
     Up to 2000 rows it is scikit-learn's cut of the kernel's own values. Beyond, that of the approximated matrix: no
     n x n matrix is formed, and the eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut,
-    so an indefinite kernel is used as it is (``correction="auto"`` is "none"); similarities below zero do.
+    so an indefinite kernel is used as it is, with a warning (``correction="auto"`` is "none"); similarities below zero
+    do.
 
     Parameters
     ----------
@@ -271,4 +274,7 @@ def by_rotation(embedding: Array, rng: np.random.Generator) -> Indices:
 def _own_matrix(a: Approximation) -> Array:
     """The kernel's own values, n x n, for few objects."""
     assert count_objects(a.objects) == a.factorization.shape[0]
-    return np.asarray(Evaluator(a.kernel).symmetric(a.objects), dtype=np.float64)
+    K = own_matrix(a)
+    sums = np.abs(K).sum(1) - np.abs(np.diag(K))
+    # A row counts by its share of its degree: one of hardly any similarity needs all the digits it has.
+    return own_matrix(a, anew=True) if sums.min() < WEAK * np.median(sums) else K

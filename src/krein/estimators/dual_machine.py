@@ -23,11 +23,11 @@ from krein.eigensystem import eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.expansion import Expansion, expand, is_exact
+from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
 from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, Linear, count_objects, is_vectors, take
+from krein.kernels import Kernel, Linear, count_objects, is_vectors, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
@@ -158,11 +158,7 @@ class DualMachine(KernelMachine):
 
     def _whole(self, a: Approximation) -> Array | None:
         """All of a small matrix by the kernel itself, where that is what is meant."""
-        if not self._direct:
-            return None
-        K = np.asarray(Evaluator(a.kernel).symmetric(a.objects), dtype=np.float64)
-        K[np.diag_indices_from(K)] += a.factorization.shift
-        return K
+        return own_matrix(a) if self._direct else None
 
     def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}

@@ -18,10 +18,14 @@ from krein.arrays import Array
 from krein.estimators.given import GivenRows
 from krein.kernels import Evaluator, Precomputed, count_objects, take
 from krein.kernels.objects import rows
+from krein.objects import takes_vectors
 
-__all__ = ["Expansion", "expand", "is_exact", "seen_by"]
+__all__ = ["Expansion", "expand", "is_exact", "own_matrix", "seen_by"]
 
 CHUNK = 2**16  # objects predicted at a time
+LOOKED_AT = 4  # rows of a matrix put together again that are compared with the kernel's,
+SAME = 1e-12  # and how far they may be from them, times the matrix' norm: no direction beyond it was left out
+EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,27 @@ class Expansion:
 def is_exact(a: Approximation) -> bool:
     """Whether the matrix was taken as it is, to rounding, because there are few objects."""
     return a.search_ is not None and a.search_.error is None
+
+
+def own_matrix(a: Approximation, *, anew: bool = False) -> Array:
+    """All of a matrix that was taken as it is, shift included; what was evaluated once is not evaluated again.
+
+    Vectors are: that is cheap, and exact to the last digit. Of any other objects it is put together from its
+    eigenvectors, and a few of its rows are held against the kernel. ``anew`` asks the kernel in any case.
+    """
+    f, evaluator = a.factorization, Evaluator(a.kernel)
+    if not (anew or takes_vectors(a.kernel) or isinstance(a.kernel, Precomputed)):
+        K = f.to_dense()
+        size = float(np.abs(K).sum(1).max(initial=0.0))  # a norm
+        K[np.abs(K) <= EPS * size] = 0.0  # a graph falls into pieces by its zeros
+        some = np.unique(np.linspace(0, len(K) - 1, LOOKED_AT).astype(int))
+        rest = K[some] - evaluator.block(take(a.objects, some), a.objects)
+        rest[np.arange(len(some)), some] -= f.shift
+        if np.linalg.norm(rest, axis=1).max(initial=0.0) <= SAME * size:
+            return K
+    K = np.asarray(evaluator.symmetric(a.objects), dtype=np.float64)
+    K[np.diag_indices_from(K)] += f.shift
+    return K
 
 
 def expand(a: Approximation, dual: Array, direct: bool) -> Expansion:

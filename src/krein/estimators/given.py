@@ -16,7 +16,7 @@ from krein.errors import InputError
 from krein.kernels import Precomputed
 from krein.kernels.objects import is_sparse
 
-__all__ = ["GivenRows", "check_square"]
+__all__ = ["GivenRows", "given_matrix"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,13 +56,23 @@ class GivenRows(Precomputed):
         return super().diag(A)
 
 
-def check_square(S: Any) -> None:
-    """Refuse a matrix to fit that is not square, in scikit-learn's words."""
+def given_matrix(S: Any) -> Precomputed:
+    """The kernel of a matrix to fit; one that is not square is refused in scikit-learn's words."""
     if S.shape[0] != S.shape[1]:
         raise InputError(
             f"Precomputed matrix must be a square matrix. Input is a {S.shape[0]}x{S.shape[1]} matrix; fit needs the "
             "similarities of the training objects among themselves."
         )
+    try:
+        return Precomputed(S)
+    except InputError as error:
+        what, crooked, _ = str(error).partition("If that is meant")  # no estimator has the parameter it goes on with
+        if not crooked:
+            raise
+        raise InputError(
+            f"{what}If that is meant, fit (S + S.T) / 2; or pass "
+            'kernel=krein.Precomputed(S, asymmetric="average") and indices for X.'
+        ) from None
 
 
 def _block(S: Any, a: Indices, b: Indices) -> Array:

@@ -23,7 +23,7 @@ from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.cache import forget
 from krein.estimators.expansion import is_exact, seen_by
-from krein.estimators.given import check_square
+from krein.estimators.given import given_matrix
 from krein.estimators.gp_checks import check_correction, check_unused, drawn, given_rows, normalised
 from krein.estimators.gp_evidence import Group, data_of, exact_evidence, judged, learn, noise_of, rescaled
 from krein.estimators.gp_known import diagonal, divided, evaluated, own_and_noise, settled_later
@@ -32,7 +32,7 @@ from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
 from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, signal, translate, with_noise
 from krein.factorization import Factorization
-from krein.kernels import Kernel, Precomputed, count_objects
+from krein.kernels import Kernel, count_objects
 from krein.kernels.objects import rows
 from krein.objects import check_new_objects, check_objects, takes_vectors
 
@@ -175,9 +175,8 @@ approximation, n_jobs, verbose
         if self._speaks_sklearn:
             return X, clone(self.kernel) if self.kernel is not None else sk.ConstantKernel() * sk.RBF()
         if self._precomputed:
-            check_square(X)
             objects: Any = np.arange(X.shape[0])
-            return objects, self._learnable(AsSklearn(Precomputed(X)), objects, y)
+            return objects, self._learnable(AsSklearn(given_matrix(X)), objects, y)
         kernel = self._bound(X)
         objects = X if takes_vectors(kernel) else check_objects(X, kernel)[0]
         return objects, self._learnable(AsSklearn(kernel), objects, y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.gaussian_process.kernels import Kernel, Product
 from krein.arrays import Array
 from krein.errors import InputError, one_of
 from krein.estimators.given import GivenRows
+from krein.estimators.naming import changed, check_beside
 from krein.estimators.sklearn_kernels import signal
 
 __all__ = ["check_correction", "check_unused", "drawn", "given_rows", "normalised"]
@@ -29,23 +29,17 @@ def check_correction(how: str, known: tuple[str, ...]) -> None:
 
 
 def check_unused(machine: Any) -> None:
-    """Refuse parameters of named kernels beside a kernel object of scikit-learn, which has its own."""
+    """Refuse parameters of named kernels beside a kernel object, which has its own."""
+    check_beside(machine, machine.kernel)
     if not (machine.kernel is None or isinstance(machine.kernel, Kernel)):
         return
-    defaults = {field.name: field.default for field in fields(machine)}
-    given = [name for name in OF_NAMES if not _same(getattr(machine, name), defaults[name])]
+    given = changed(machine, OF_NAMES)
     if given:
         told = "kernel=None, 1.0 * RBF(1.0)," if machine.kernel is None else f"The kernel {machine.kernel!r}"
         raise InputError(
             f"{told} has parameters of its own and takes no {', '.join(given)}. Give them to the kernel object, or "
             'name a kernel: kernel="rbf" has a gamma.'
         )
-
-
-def _same(value: Any, default: Any) -> bool:
-    return (
-        value is default or (np.ndim(value) == 0 and bool(value == default)) or (isinstance(value, dict) and not value)
-    )
 
 
 def normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array, Array, Array]:

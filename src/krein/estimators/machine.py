@@ -24,12 +24,12 @@ from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, one_of, warn
 from krein.estimators.cache import Built, content, digest, remembered
 from krein.estimators.expansion import is_exact
-from krein.estimators.given import check_square
-from krein.estimators.naming import kernel_for
+from krein.estimators.forms import as_objects, check_table, holds_vectors
+from krein.estimators.given import given_matrix
+from krein.estimators.naming import check_beside, kernel_for
 from krein.estimators.selection import Choice, Chooser
 from krein.kernels import Kernel, Precomputed, count_objects, counting, is_vectors
 from krein.kernels.kernel import is_number
-from krein.objects import takes_vectors
 from krein.spectrum import certify
 
 __all__ = ["KernelMachine", "check_weights"]
@@ -46,14 +46,16 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     kernel : str, Kernel or callable
         "rbf", "poly", "sigmoid", "laplacian", "linear", "cosine" as scikit-learn has them; "tl1", "elm", "arccosine",
         "ntk", "sphere-polynomial"; "precomputed"; a krein kernel; or a callable k(A, B) -> array (one of two single
-        rows, scikit-learn's pairwise metrics, is recognised).
+        rows, scikit-learn's pairwise metrics, is recognised). A list is a matrix for names and kernels of vectors, and
+        for a callable if its items are equally long lists of numbers and the callable takes arrays; else it is objects
+        as they are. What it is at the fit it is in predictions.
     gamma : "scale", "auto", None, float or "tune"
         1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it. "tune", of machines with a target: the best
         by the score that also chooses blocks.
     degree, coef0 : float
         Of "poly" and "sigmoid".
     kernel_params : dict, optional
-        Further parameters of a named kernel or a callable.
+        Further parameters of a named kernel or a callable; a krein kernel has its own, and these beside it an error.
     n_blocks, rank, coupling, drop, max_error, max_memory, dtype
         See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix. Beyond, machines with a target choose
         blocks and rank by a validated score on a subsample unless ``max_error`` is given, and the others take 4 coupled
@@ -104,7 +106,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
-    _needs_psd: ClassVar[bool] = True  # whether an indefinite matrix is worth a word
+    _needs_psd: ClassVar[bool] = True  # or an indefinite matrix may be used as it is
     _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
     _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
 
@@ -157,10 +159,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         one_of("correction", self.correction, self._corrections)
         X, y = self._checked(X, y, reset=True, **checks)
         if self._precomputed:
-            check_square(X)
-            return np.arange(X.shape[0]), y, Precomputed(X)
+            return np.arange(X.shape[0]), y, given_matrix(X)
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
+        check_beside(self, self._similarity)
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         with counting() as spent:
             kernel = kernel_for(
@@ -176,7 +178,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self._checked(X, "no_validation", reset=False)[0]
 
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
-        if self._vectors(X):
+        if np.ma.is_masked(X):
+            raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+        known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
+        vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
+        if reset:
+            self._fit_on_vectors = vectors
+        if vectors:
+            if not reset:
+                check_table(X, self._similarity)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             if isinstance(y, str):
                 return validate_data(self, X, reset=reset, **kind | checks), None
@@ -184,26 +194,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return checked
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
-            raise InputError(f"X must be a sequence of objects, a list for instance; got {type(X).__name__}.")
+        found = as_objects(X)
         if not isinstance(y, str):
-            check_consistent_length(X, y)
-        found = np.asarray(X) if isinstance(X, np.ndarray) or hasattr(X, "columns") else list(X)  # not its columns
-        if len(found) == 0:
-            raise InputError("X must hold at least 1 object; got none.")
+            check_consistent_length(found, y)
         return found, y
 
     def _vectors(self, X: Any) -> bool:
-        """Whether X is a matrix of numbers; a kernel that compares other objects may be given a sequence of them."""
-        kernel = self._similarity
-        if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
-            return True
-        if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices"):
-            return False
-        if isinstance(X, list | tuple):
-            return bool(X) and not isinstance(X[0], str | bytes | dict) and np.ndim(X[0]) == 1 and _even(X)
-        shape, kind = getattr(X, "shape", ()), getattr(getattr(X, "dtype", None), "kind", "f")
-        return len(shape) == 2 and kind in "biuf"
+        """Whether X is a matrix of numbers, as a fit would take it."""
+        return holds_vectors(X, self._similarity, self.kernel_params)
 
     @property
     def _precomputed(self) -> bool:
@@ -332,10 +330,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         how = self.correction
         if how == "auto":
             how = "none" if psd else judge(a) if judge is not None else "flip"
-        if not psd and self._needs_psd and (how != "none" or self.correction == "auto"):
+        if not psd and (how != "none" or self.correction == "auto"):
+            bare = how == "none" and not self._needs_psd
+            used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
             warn(
                 f"{a.kernel!r} gave an indefinite matrix: {least}{self.n_negative_} of {f.rank} eigenvalues are "
-                f"negative, the smallest {certificate.margin:.3g}. {type(self).__name__} uses correction={how!r}; "
+                f"negative, the smallest {certificate.margin:.3g}. {type(self).__name__} uses {used}; "
                 f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
             )
         self.correction_ = how
@@ -391,7 +391,3 @@ def _is_rounding(a: Approximation, smallest: float) -> bool:
     if getattr(held, "dtype", None) != np.float32:
         return False
     return -smallest <= 100.0 * float(np.finfo(np.float32).eps) * a.factorization.ends().largest
-
-
-def _even(X: Any) -> bool:
-    return len({len(row) for row in X}) == 1

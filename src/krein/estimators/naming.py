@@ -7,7 +7,7 @@ leaves open it binds to the data itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from krein.kernels.geometry import scale_gamma
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse, rows
 
-__all__ = ["NAMES", "kernel_for", "pair_function"]
+__all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
 
 NAMES: dict[str, type[Kernel]] = {
     "rbf": kernels.RBF,
@@ -79,6 +79,31 @@ def kernel_for(
     return as_kernel(kernel)  # says what is wrong with it
 
 
+def check_beside(machine: Any, kernel: Any) -> None:
+    """Refuse parameters of named kernels and of functions beside a krein kernel, which would not be told of them."""
+    if not isinstance(kernel, Kernel):
+        return
+    given = changed(machine, ("degree", "coef0", "kernel_params"))
+    if given:
+        told = ", ".join(f"{name}={getattr(machine, name)!r}" for name in given)
+        raise InputError(
+            f"{told} was given beside {kernel!r}, which has parameters of its own. Give them to the kernel object, or "
+            'name a kernel: kernel="poly" has a degree.'
+        )
+
+
+def changed(machine: Any, names: Sequence[str]) -> list[str]:
+    """Those of an estimator's parameters that are not at their defaults."""
+    defaults = {field.name: field.default for field in fields(machine)}
+    return [name for name in names if not _same(getattr(machine, name), defaults[name])]
+
+
+def _same(value: Any, default: Any) -> bool:
+    return (
+        value is default or (np.ndim(value) == 0 and bool(value == default)) or (isinstance(value, dict) and not value)
+    )
+
+
 def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
     """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
     if is_number(gamma) and gamma > 0:
@@ -127,20 +152,23 @@ def _has_open_gamma(kernel: Kernel) -> bool:
 
 def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
     """Whether a function compares two single rows (scikit-learn's pairwise metrics) instead of two collections."""
-    if not (is_vectors(X) and not is_sparse(X) and count_objects(X) >= 3):
-        return False
+    return is_vectors(X) and not is_sparse(X) and count_objects(X) >= 3 and takes(function, X) == "pairs"
+
+
+def takes(function: Callable[..., Any], X: Any) -> str | None:
+    """What a function compares of these rows, at least 3: "collections", "pairs" or, where it fails, None of both."""
     A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
     try:
         note(6)
         if np.shape(function(A, B)) == (2, 3):
-            return False
+            return "collections"
     except Exception:  # whatever it raises, it does not take collections; if it takes no pairs either, that is said
         pass
     try:
         note(1)
-        return bool(np.ndim(function(A[0], B[0])) == 0)
+        return "pairs" if np.ndim(function(A[0], B[0])) == 0 else None
     except Exception:
-        return False
+        return None
 
 
 def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], Array]:

@@ -26,13 +26,13 @@ from krein.building import APART
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.budget import Trial, leader, within
+from krein.estimators.chosen import MAX_MEMORY, SMALL, Choice, is_bare, unscored
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.partition import partition
 from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Choice", "Chooser", "Trial", "codes"]
 
-MAX_MEMORY = 2.0**30  # bytes of factorization and maps, where none are given
 REGIONS = 8  # whole parts of the data whose rows are scored
 SCORED = (8000, 12_000)  # rows in them, a quarter of all between these
 DEAR = 1000  # the same where each similarity may be expensive
@@ -49,48 +49,6 @@ FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
-SMALL = ("float16", "int8")  # tried beside X's own type where memory is given
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What to build, what else was tried, and why this."""
-
-    n_blocks: int | str
-    rank: int | str
-    drop: float | str
-    dtype: Any
-    max_memory: float | None  # None where it was respected already: to give it too would start another search
-    kernel: Kernel
-    tried: tuple[Trial, ...]
-    n_scored: int  # rows that scores are means over
-    reason: str
-    seconds: float
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """For `krein.approximate`, beside the objects and the kernel."""
-        return {
-            "n_blocks": self.n_blocks,
-            "rank": self.rank,
-            "drop": self.drop,
-            "dtype": self.dtype,
-            "max_memory": self.max_memory,
-        }
-
-    def __str__(self) -> str:
-        lines = [("blocks", "rank", "coupled", "gamma", "score", "MB", "seconds", "")]
-        for t in self.tried:
-            mine = (self.n_blocks, self.rank, self.drop == 0.0, self.kernel, self.dtype)
-            mark = "<- chosen" if t.key == mine else ""
-            gamma = getattr(t.kernel, "gamma", None)
-            lines.append(
-                (str(t.n_blocks), str(t.rank), "yes" if t.coupled else "no", "" if gamma is None else f"{gamma:.3g}",
-                 f"{t.score:.4f}", f"{t.nbytes / 1e6:.0f}", f"{t.seconds:.2f}", mark)
-            )  # fmt: skip
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        rows = ("  ".join(v.rjust(w) for v, w in zip(row, widths, strict=True)).rstrip() for row in lines)
-        return f"{self.reason}; {self.n_scored} rows scored in {self.seconds:.2g} s\n" + "\n".join(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +85,7 @@ class Chooser:
         n_blocks: int | str = "auto",
         rank: int | str = "auto",
         coupling: str = "shared",
+        drop: float | str = "auto",
         max_error: float | None = None,
         max_memory: float | None = None,
         dtype: Any = "auto",
@@ -144,11 +103,14 @@ class Chooser:
                 1, rank_of_all, 0.0, dtype, None, kernel, (), 0, f"exact: the kernel has {rank_of_all} features",
                 time.perf_counter() - begun,
             )  # fmt: skip
+        bare = is_bare(objects, kernel)
+        if bare and open_blocks and not self.tune:
+            return unscored(objects, kernel, n_blocks, rank, max_memory, dtype, drop, begun)
         known = {"n_blocks": n_blocks, "rank": rank, "max_memory": max_memory, "dtype": dtype}
         trials = _Trials(objects, kernel, self, known, seed, verbose)
         tight = open_blocks and max_memory is not None
         over = trials.over_budget if tight else trials.over_blocks
-        best = over() if open_blocks else trials.score(*trials.given(), kernel)
+        best = over() if open_blocks and not bare else trials.score(*trials.given(), kernel)
         if best is None:
             return Choice(
                 n_blocks, rank, "auto", dtype, max_memory, kernel, (), 0, "no candidate fits max_memory: the matrix "
@@ -156,6 +118,9 @@ class Chooser:
             )  # fmt: skip
         if self.tune:
             best = trials.tuned(best)
+        if open_blocks and bare:
+            found = unscored(objects, best.kernel, n_blocks, rank, max_memory, dtype, drop, begun)
+            return replace(found, tried=tuple(trials.tried), n_scored=len(trials.rows))
         if open_blocks and not tight:  # given memory is there to be used
             best = trials.cheapest(trials.climbed(best))
         made = Choice(
@@ -200,6 +165,7 @@ class _Trials:
         self.rank = None if known["rank"] == "auto" else int(known["rank"])
         self.room = known["max_memory"] or MAX_MEMORY
         self.tight = known["max_memory"] is not None
+        self.bare = self.n > EXACT_ROWS and is_bare(objects, kernel)  # up to them all are compared anyway
         self.dear = not is_vectors(objects) or isinstance(kernel, FromCallable)
         own = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
         self.dtype = own if known["dtype"] == "auto" else str(np.dtype(known["dtype"]))
@@ -212,6 +178,8 @@ class _Trials:
 
     def _regions(self) -> Indices:
         """Rows of whole parts of the data, together about as many as are to be scored."""
+        if self.bare:  # tuned alone, on the same rows for each gamma
+            return np.sort(stream(self.seed, 31).choice(self.n, min(DEAR, self.n // 8), replace=False))
         count = DEAR if self.dear else int(np.clip(self.n // 4, *SCORED))
         if self.n <= 1.5 * count:
             return np.arange(self.n)
@@ -267,8 +235,8 @@ class _Trials:
 
     def given(self) -> tuple[int, int, bool]:
         """What is scored where gamma alone is open."""
-        if self.n <= EXACT_ROWS and self.rank is None:
-            return self.n_blocks or 1, self.n, True  # exact
+        if self.bare or (self.n <= EXACT_ROWS and self.rank is None):
+            return 1 if self.bare else self.n_blocks or 1, self.n, True  # exact
         return self.n_blocks or 16, self.rank or RANK, True
 
     def climbed(self, best: Trial) -> Trial:
@@ -342,6 +310,8 @@ class _Trials:
         return found
 
     def _drawn(self, directions: int) -> Indices:
+        if self.bare:
+            return self.rows
         count = max(PER_DIRECTION * directions, DEAR if self.dear else DRAWN)
         if 1.5 * count >= self.n:
             return np.arange(self.n)

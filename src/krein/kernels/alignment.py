@@ -19,7 +19,7 @@ from krein.kernels.kernel import Kernel, Traits, is_number
 from krein.kernels.objects import count_objects
 from krein.kernels.strings import check_strings
 
-__all__ = ["Alignment", "batches", "running"]
+__all__ = ["Alignment", "batches"]
 
 CELLS = 2**15  # of a table: what stays near the processor
 SHORT = 2**15  # beyond the range of 16 bits

@@ -18,7 +18,7 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, one_of
 from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
-from krein.kernels.objects import count_objects, rows, take
+from krein.kernels.objects import count_objects, is_sparse, rows, take
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]
@@ -181,9 +181,33 @@ class DoubleCentred(Anchored):
 
 def _take_distance(kernel: Any) -> None:
     object.__setattr__(kernel, "distance", as_kernel(kernel.distance))
+    _refuse_unstored(kernel, kernel.distance)
     inherit(kernel, kernel.distance)
     object.__setattr__(kernel, "accepts_sparse", False)
     object.__setattr__(kernel, "dissimilar", False)
+
+
+def _refuse_unstored(asker: Any, distance: Kernel) -> None:
+    """Refuse a sparse matrix that lacks pairs: what is not stored would be a distance of 0, the most similar of all."""
+    S: Any = getattr(distance, "S", None)
+    if is_sparse(S):
+        stored, n = S, int(S.shape[0])
+        if not stored.has_canonical_format:  # an entry stored twice is one
+            stored = S.copy()
+            stored.sum_duplicates()
+        on_it = int((stored.indices == np.repeat(np.arange(n), np.diff(stored.indptr))).sum())
+        missing = n * (n - 1) - (int(stored.nnz) - on_it)
+        if missing:
+            raise InputError(
+                f"{type(asker).__name__} needs the distance of every pair; {missing} of {n * (n - 1)} off the diagonal "
+                "are not stored in this sparse matrix, and would count as 0, equal objects. Pass a dense matrix, or "
+                "similarities, where 0 means nothing in common: exp(-d²/s²) of the stored distances, and 1 on the "
+                "diagonal, as Precomputed(S) by itself."
+            )
+    for part in distance.get_params(deep=False).values():
+        for inner in part if isinstance(part, tuple) else (part,):
+            if isinstance(inner, Kernel):
+                _refuse_unstored(asker, inner)
 
 
 def _distances(asker: Any, A: Any, B: Any) -> Array:

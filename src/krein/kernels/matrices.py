@@ -53,6 +53,13 @@ class Precomputed(Kernel):
         one_of("asymmetric", self.asymmetric, ("refuse", "average"))
         one_of("check", self.check, ("auto", "all", "sample"))
         S = open_matrix(self.S) if isinstance(self.S, str | os.PathLike) else self.S
+        if isinstance(S, np.lib.npyio.NpzFile):
+            names = list(S.files)
+            how = "scipy.sparse.load_npz(path)" if "indptr" in names else "numpy.load(path)[name]"
+            raise InputError(
+                f"Precomputed needs one matrix, an .npy file for instance; got an .npz archive of {len(names)} arrays "
+                f"({', '.join(names[:5])}). Load the one that is meant, and pass it: Precomputed({how})."
+            )
         if is_sparse(S):
             S = S.tocsr()
         elif np.ma.is_masked(S):

@@ -6,6 +6,7 @@ by a substitution matrix are in `alignment`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,11 +25,25 @@ ALONE = 20_000  # pairs up to which threads take longer to start than they save
 
 @dataclass(frozen=True)
 class _Fuzzy(Kernel):
-    """What rapidfuzz compares; ``n_jobs`` threads, -1 for all cores."""
+    """What rapidfuzz compares; ``n_jobs`` threads, None for one, -1 for all cores; never more than there are cores."""
 
-    n_jobs: int = field(default=-1, compare=False, repr=False, kw_only=True)
+    n_jobs: int | None = field(default=-1, compare=False, repr=False, kw_only=True)
 
     compares: ClassVar[str] = "strings"
+
+    def __post_init__(self) -> None:
+        jobs = self.n_jobs
+        whole_number = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool)
+        if jobs is not None and not (whole_number and (jobs >= 1 or jobs == -1)):
+            raise InputError(
+                f"{type(self).__name__} needs n_jobs to be a whole number, 1 or more, -1 for all cores or None for 1; "
+                f"got {jobs!r}."
+            )
+
+    @property
+    def _workers(self) -> int:
+        cores = os.cpu_count() or 1
+        return cores if self.n_jobs == -1 else min(int(self.n_jobs or 1), cores)
 
     def _all_pairs(self, A: Any, B: Any, scorer: str, dtype: Any = np.float64) -> Array:
         try:
@@ -41,7 +56,7 @@ class _Fuzzy(Kernel):
         B = A if B is None else B
         check_strings(A)
         check_strings(B)
-        workers = 1 if count_objects(A) * count_objects(B) <= ALONE else self.n_jobs
+        workers = 1 if count_objects(A) * count_objects(B) <= ALONE else self._workers
         call = getattr(getattr(distance, module), name)
         return np.asarray(process.cdist(A, B, scorer=call, dtype=dtype, workers=workers))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
-from krein.kernels.alignment import batches, running
+from krein.kernels.alignment import batches
 from krein.kernels.kernel import Kernel, Traits, whole
 from krein.kernels.objects import count_objects
 
@@ -68,38 +68,50 @@ class DynamicTimeWarping(Kernel):
         return out
 
     def _distances(self, x: Array, many: Array, lengths: Indices) -> Array:
-        """One sequence against many: D[j] is the least sum of a path that ends at step j of each.
+        """One sequence against many, one anti-diagonal i + j = d after the other: nothing but sums of costs.
 
-        A run along the others adds up their costs, so D[j] - sum(costs[:j + 1]) is a running minimum.
+        Row j + 1 of ``now`` is the least sum of a path that ends at step j of each and step d - j of x; ``last`` and
+        ``before`` are the two anti-diagonals before it. (A running minimum over whole rows would subtract sums, and
+        lose a path of 11 beside a value of 1e18.)
         """
-        longest, count, _ = many.shape
-        steps = np.arange(longest)[:, None]
-        reach = None if self.window is None else np.maximum(self.window, np.abs(lengths - len(x)))
-        D = np.empty((longest, count))
-        for i, value in enumerate(x):
-            apart = many - value
-            cost = np.abs(apart[:, :, 0]) if apart.shape[2] == 1 else np.sqrt(np.einsum("jpd,jpd->jp", apart, apart))
-            added = np.cumsum(cost, axis=0)
-            if i == 0:
-                D[:] = added
-            else:
-                stay = D.copy()  # from the same step of the others, or the one before
-                np.minimum(stay[1:], D[:-1], out=stay[1:])
-                stay -= added - cost
-                if reach is not None:
-                    stay[np.abs(steps - i) > reach] = np.inf
-                running(np.minimum, stay)
-                np.add(stay, added, out=D)
+        longest, count, width = many.shape
+        m = len(x)
+        reach = None if self.window is None else np.maximum(self.window, np.abs(lengths - m))
+        widest = m + longest if reach is None else int(reach.max())
+        values, backwards = (many[:, :, 0], x[::-1]) if width == 1 else (many, x[::-1, None])
+        before, last, now = (np.full((longest + 1, count), np.inf) for _ in range(3))
+        before[0] = 0.0  # where all paths begin
+        ends = np.empty((longest, count))  # row j: paths through all of x, to step j
+        for d in range(m + longest - 1):
+            low = max(0, d - m + 1, -((widest - d) // 2))
+            high = min(longest, d + 1, (d + widest) // 2 + 1)
+            here, after = slice(low, high), slice(low + 1, high + 1)
+            apart = values[here] - backwards[m - 1 - d + low : m - 1 - d + high]
+            cost = np.abs(apart, out=apart) if width == 1 else np.sqrt(np.einsum("jpd,jpd->jp", apart, apart))
+            now[low] = np.inf
+            found = np.minimum(last[here], last[after], out=now[after])
+            np.minimum(found, before[here], out=found)
+            found += cost
             if reach is not None:
-                D[np.abs(steps - i) > reach] = np.inf
-        return np.maximum(D[lengths - 1, np.arange(count)], 0.0)  # what a difference of sums leaves of nothing
+                found[np.abs(d - 2 * np.arange(low, high))[:, None] > reach] = np.inf
+            if d >= m - 1:
+                ends[d - m + 1] = now[d - m + 2]
+            before, last, now = last, now, before
+        return np.asarray(ends[lengths - 1, np.arange(count)])
 
 
 def _columns(sequences: Any) -> list[Array]:
     """Each sequence as (length, d)."""
     found: list[Array] = []
     for i, sequence in enumerate(sequences):
-        x = np.asarray(sequence, dtype=np.float64)
+        try:
+            x = np.asarray(sequence, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                "DynamicTimeWarping compares sequences of numbers, arrays of shape (length,) or (length, d); sequence "
+                f"{i} is {sequence!r:.60} ({type(sequence).__name__}). For strings take EditDistance, EditSimilarity "
+                "or Alignment."
+            ) from None
         x = x[:, None] if x.ndim == 1 else x
         if x.ndim != 2 or not x.size or not np.isfinite(x).all():
             raise InputError(
