@@ -223,3 +223,10 @@ def test_what_is_carried_is_the_sum_of_the_squares_kept(fixed):
         assert carried.nbytes[kept] == expected
     if fixed:
         np.testing.assert_array_equal(carried.ranks(6), first)
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_error": 0.05}, {"max_memory": 1e5}])
+def test_a_matrix_of_zeros_has_no_direction_and_no_error(limit):
+    a = krein.approximate(np.zeros((2100, 3)), krein.Linear(), random_state=0, **limit)
+    assert a.factorization.rank == 0
+    assert a.error(random_state=0).relative == 0.0

@@ -129,6 +129,9 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     f = parts.factorization
     with clock.choosing():
         final = entries.error(f)  # as it is stored, on the entries that are known
+        if target is not None and final.relative > target >= final.low:  # they may be too few to say so
+            entries.look(f, SAMPLES[1], stream(plan.seed, 9))
+            final = entries.error(f)
     tried.append(_look(f.n_blocks, np.asarray(f.ranks), f.dtype, f.nbytes, final.relative, "kept"))
     reason = "target met"
     if target is None:
@@ -282,11 +285,12 @@ class _Carried:
         ``sure``: by the upper end of the interval.
         """
         fits = max(1, int(np.searchsorted(self.nbytes, room, side="right")) - 1)
+        fits = min(fits, len(self.order))  # a matrix of zeros has no direction
         if target is None:
             return fits
         errors = self.errors(measured.high if sure else measured.relative)[: fits + 1]
         goal = max(SAFE * target, AS_GOOD * float(errors[-1]))  # out of reach: an error as good as the best
-        return max(1, int(np.argmax(errors <= goal)))
+        return min(fits, max(1, int(np.argmax(errors <= goal))))
 
     def vague(self, measured: ErrorEstimate, target: float | None, room: float) -> bool:
         """Whether the interval is so wide that it costs bytes, or a build."""

@@ -210,3 +210,18 @@ def test_nothing_is_said_where_nothing_happened() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SVC(kernel="laplacian", verbose=0).fit(X, y).predict(X)
+
+
+def test_a_named_kernel_other_than_the_approximations_is_refused():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    a = krein.approximate(X, krein.RBF(gamma=0.2))
+    with pytest.raises(krein.InputError, match="Laplacian"):
+        krein.SVC(kernel="laplacian", approximation=a).fit(X, np.sign(X[:, 0]))
+
+
+def test_weights_over_ten_orders_of_magnitude():
+    rows = krein.datasets.mixture(4000, n_features=10, n_clusters=6, n_classes=2, random_state=3)
+    weights = np.random.default_rng(0).lognormal(0, 4, 4000)
+    machine = krein.SVC(n_blocks=10, rank=24, gamma=0.05, random_state=0).fit(rows.X, rows.y, sample_weight=weights)
+    assert machine.converged_
+    assert machine.gap_ <= 1e-6

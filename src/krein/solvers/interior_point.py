@@ -22,7 +22,7 @@ __all__ = ["InteriorPoint"]
 REFINED = 1e-9  # relative residual of the bordered system; at 1e-6 it stalled for C = 1000
 REFINEMENTS = 6
 BOUNDARY = 0.995  # of the way to the nearest bound
-STALLED = 12  # steps without a better gap, after which no step will bring one
+STALLED, BEGUN = 12, 40  # steps without a better gap after which none will come, and while the gap is above 1
 
 
 class InteriorPoint:
@@ -51,7 +51,7 @@ class InteriorPoint:
                 least = min(least, abs(point.excess))
                 if point.gap < self.best.gap:
                     self.best, self.ends = point, self._state.ends()
-                self._stuck = since >= STALLED
+                self._stuck = since >= (BEGUN if self.best.gap > 1.0 else STALLED)  # boxes of all sizes begin slowly
                 bar.update()
                 bar.set_postfix(gap=f"{self.best.gap:.2g}")
         return self.best
