@@ -329,7 +329,7 @@ def test_classes_of_many_rows_are_newtons_and_end_where_the_interior_point_does(
     assert quick.objective == pytest.approx(slow.objective, rel=1e-9)
     assert abs(quick.coefficients.sum()) <= 1e-9 * C * len(y)
     assert ((quick.coefficients != 0.0) != (slow.coefficients != 0.0)).sum() <= 2  # one at its bound by rounding
-    np.testing.assert_allclose(f @ quick.coefficients, f @ slow.coefficients, atol=1e-4)
+    np.testing.assert_allclose(f @ quick.coefficients, f @ slow.coefficients, atol=1e-3)
 
 
 def test_newton_leaves_an_indefinite_core_to_the_interior_point():

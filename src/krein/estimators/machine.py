@@ -313,9 +313,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"approximation is of {m} other objects than the {n} to fit. Hand it to fits on the same X, row for "
                 "row; a cross-validation shares approximations by itself."
             )
+        given = not isinstance(self._similarity, str) or is_number(self._width)  # a bare name leaves gamma open,
         usual = type(self).__dataclass_fields__["kernel"].default if hasattr(self, "kernel") else self._similarity
-        given = self._similarity != usual or is_number(self._width)  # the default may be meant or not
-        if given and kernel != a.kernel and not isinstance(kernel, Precomputed):
+        other = kernel != a.kernel if given else self._similarity != usual and type(kernel) is not type(a.kernel)
+        if other and not isinstance(kernel, Precomputed):  # and the default one the kernel too
             raise InputError(
                 f"approximation is of {a.kernel!r}, but {kernel!r} was asked for. Leave kernel and gamma at their "
                 "defaults, or hand in an approximation of that kernel."
@@ -331,8 +332,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         how = self.correction
         if how == "auto":
             how = "none" if psd else judge(a) if judge is not None else "flip"
-        later = "krein" in self._corrections  # the SVMs say themselves what they do with an indefinite matrix
-        if not psd and (how != "none" or self.correction == "auto" or (self._needs_psd and not later)):
+        if not psd and (how != "none" or self.correction == "auto"):  # who says "none" is taken at his word
             bare = how == "none" and not self._needs_psd
             used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
             warn(

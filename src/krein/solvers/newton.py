@@ -225,7 +225,8 @@ class _Line:
             trials += 1
         right, rising = t, now
         while abs(now) > LEVEL * abs(begun) and trials < TRIALS:
-            t = left + (right - left) * min(max(falling / (falling - rising), 0.1), 0.9)
+            share = falling / (falling - rising) if falling < rising else 0.5
+            t = left + (right - left) * min(max(share, 0.1), 0.9)
             now = self.slope(t)
             left, falling, right, rising = (t, now, right, rising) if now < 0.0 else (left, falling, t, now)
             trials += 1
