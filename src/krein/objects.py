@@ -31,7 +31,7 @@ from krein.kernels.objects import is_sparse
 from krein.kernels.similarities import strangers
 from krein.kernels.strings import check_strings
 
-__all__ = ["check_new_objects", "check_objects", "check_similarity", "takes_vectors"]
+__all__ = ["check_new_objects", "check_objects", "check_similarity", "is_bare", "takes_vectors"]
 
 OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
 SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
@@ -81,6 +81,11 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
     if is_sparse(objects) and not is_sparse(new):
         return sp.csr_matrix(new)
     return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
+
+
+def is_bare(objects: Any, kernel: Kernel) -> bool:
+    """Whether objects have nothing but similarities that may be dear; those in a given matrix are not."""
+    return not is_vectors(objects) and kernel.compares != "indices"
 
 
 def check_similarity(objects: Any, evaluator: Evaluator, seed: int, whole: bool = False) -> None:

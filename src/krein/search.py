@@ -23,7 +23,8 @@ from krein.error_estimate import Entries, ErrorEstimate
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.forecast import LARGEST_CORE
-from krein.kernels import Evaluator, is_vectors
+from krein.kernels import Evaluator
+from krein.objects import is_bare
 from krein.partition import LANDMARKS, partition
 from krein.plan import Plan
 from krein.shared import Draft, Effort
@@ -84,7 +85,7 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     fixed, rank = plan.rank is not None, proposal.rank
     if target is None and not fixed and proposal.error <= UNSEEN:  # the sample sees no error
         rank = max(rank, min(2 * rank, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
-    bare = not is_vectors(plan.objects) and plan.kernel.compares != "indices"
+    bare = is_bare(plan.objects, plan.kernel)
     dear, fewer = bare and not fixed, False
     if bare and fixed and plan.n_blocks is None:
         proposal, fewer = _affordable(plan, proposal, evaluator, room)

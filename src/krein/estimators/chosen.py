@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from krein.estimators.budget import Trial, factorization_bytes, largest
-from krein.kernels import Kernel, count_objects, is_vectors
+from krein.kernels import Kernel, count_objects
 from krein.landmarked import usual
 
-__all__ = ["MAX_MEMORY", "SMALL", "Choice", "for_objects", "is_bare", "unscored"]
+__all__ = ["MAX_MEMORY", "SMALL", "Choice", "for_objects", "unscored"]
 
 MAX_MEMORY = 2.0**30  # bytes of factorization and maps, where none are given
 SMALL = ("float16", "int8")  # tried beside X's own type where memory is given
@@ -60,11 +60,6 @@ class Choice:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rows = ("  ".join(v.rjust(w) for v, w in zip(row, widths, strict=True)).rstrip() for row in lines)
         return f"{self.reason}; {self.n_scored} rows scored in {self.seconds:.2g} s\n" + "\n".join(rows)
-
-
-def is_bare(objects: Any, kernel: Kernel) -> bool:
-    """Whether objects have nothing but similarities that may be dear; those in a given matrix are not."""
-    return not is_vectors(objects) and kernel.compares != "indices"
 
 
 def for_objects(

@@ -26,8 +26,9 @@ from krein.building import APART
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.budget import Trial, leader, within
-from krein.estimators.chosen import MAX_MEMORY, SMALL, Choice, is_bare, unscored
+from krein.estimators.chosen import MAX_MEMORY, SMALL, Choice, unscored
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
+from krein.objects import is_bare
 from krein.partition import partition
 from krein.solvers.leave_one_out import decompose
 

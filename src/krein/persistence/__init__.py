@@ -85,9 +85,8 @@ def load(
     Parameters
     ----------
     path : str or path
-    functions : dict of str to callable, optional
-    matrices : dict of str to array or path of an .npy file, optional
-        Those given to `krein.save`, under the same names.
+    functions, matrices : dict, optional
+        What was given to `krein.save`, under the same names.
     """
     source = Path(path)
     named = _checked(functions, matrices)

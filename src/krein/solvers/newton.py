@@ -4,7 +4,7 @@ In: a problem with a psd matrix. Out: the best point met, with its duality gap. 
 delta/2 |b - centre|², whose optimal b is a clipped linear function of (w, y), w = Uᵀb: only rows strictly inside the
 box, the free ones, enter the Hessian. They are most rows at first and fewer than r in the end, so a Newton step is one
 gram over them, or their own small matrix, and a `lift` and a `project`. Lengths are found exactly: along a direction
-the slope is piecewise linear and costs no product. Halving them instead took ten times the steps.
+the slope is piecewise linear and costs no product. Halving them instead did not end in 60 steps where this takes 7.
 """
 
 from __future__ import annotations
