@@ -18,7 +18,7 @@ from tqdm import tqdm
 from krein.arrays import Array, Indices
 from krein.blocksparse import EPS
 from krein.factorization import Factorization
-from krein.solvers.problem import Ends, Mask, Point, Problem, square
+from krein.solvers.problem import Ends, Mask, Point, Problem, ends_of, square
 from krein.solvers.system import Part, factorize
 
 __all__ = ["Newton"]
@@ -52,7 +52,7 @@ class Newton:
     @property
     def ends(self) -> Ends:
         """Which parts of the best point lie at their lower and at their upper end."""
-        return _ends(self.problem, self.best.b)
+        return ends_of(self.problem, self.best.b)
 
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
         """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
@@ -79,14 +79,6 @@ class Newton:
                 bar.update(taken)
                 bar.set_postfix(gap=f"{self.best.gap:.2g}")
         return self.best
-
-
-def _ends(problem: Problem, b: Array) -> Ends:
-    """Which parts of the rows lie at their lower and at their upper end, as `polish` takes them."""
-    if not problem.epsilon:
-        return (b <= problem.low)[None], (b >= problem.high)[None]
-    low = np.stack([b <= np.maximum(problem.low, 0.0), b >= np.minimum(problem.high, 0.0)])
-    return low, np.stack([b >= problem.high, b <= problem.low]) & ~low
 
 
 def _inner(

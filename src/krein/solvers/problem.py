@@ -19,7 +19,19 @@ from krein.cores import congruent
 from krein.factorization import Factorization
 from krein.storage import orthonormalise
 
-__all__ = ["Box", "Ends", "Mask", "Point", "Problem", "central_multiplier", "cut", "restricted", "square"]
+__all__ = [
+    "Box",
+    "Ends",
+    "Mask",
+    "Point",
+    "Problem",
+    "central_multiplier",
+    "cut",
+    "ends_of",
+    "excess",
+    "restricted",
+    "square",
+]
 
 Mask: TypeAlias = NDArray[np.bool_]
 Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and at their upper end
@@ -90,15 +102,8 @@ class Problem:
     def gap(self, b: Array, product: Array, multiplier: float) -> float:
         """Objective minus its dual bound at this multiplier: a sum of one term >= 0 per row where sum(b) = total."""
         slope = product - self.linear + multiplier
-        best = np.minimum(slope * self.low, slope * self.high)
-        own = slope * b
-        if self.epsilon:
-            best = np.minimum(
-                slope * self.low + self.epsilon * np.abs(self.low), slope * self.high + self.epsilon * np.abs(self.high)
-            )
-            best = np.minimum(best, np.where((self.low < 0.0) & (self.high > 0.0), 0.0, best))
-            own = own + self.epsilon * np.abs(b)
-        return float((own - best).sum()) + multiplier * (self.total - float(b.sum()))
+        own = float(excess(slope, b, self.low, self.high, self.epsilon).sum())
+        return own + multiplier * (self.total - float(b.sum()))
 
     def point(self, b: Array, multiplier: float, product: Array | None = None) -> Point:
         """Judge ``b``."""
@@ -113,6 +118,17 @@ class Problem:
         return Point(b, product, float(multiplier), objective, gap, float(relative))
 
 
+def excess(slope: Array, b: Array, low: Array, high: Array, epsilon: float) -> Array:
+    """What each b costs above the best of its range at this slope, >= 0."""
+    best = np.minimum(slope * low, slope * high)
+    own = slope * b
+    if epsilon:
+        best = np.minimum(slope * low + epsilon * np.abs(low), slope * high + epsilon * np.abs(high))
+        best = np.minimum(best, np.where((low < 0.0) & (high > 0.0), 0.0, best))
+        own = own + epsilon * np.abs(b)
+    return np.asarray(own - best)
+
+
 def central_multiplier(problem: Box, b: Array, product: Array) -> float:
     """The middle of the multipliers that fit: rows below their upper end bound it from below, the others from above."""
     slope, eps = product - problem.linear, problem.epsilon
@@ -123,6 +139,14 @@ def central_multiplier(problem: Box, b: Array, product: Array) -> float:
     if np.isfinite(least) and np.isfinite(most):
         return 0.5 * (least + most)
     return least if np.isfinite(least) else most if np.isfinite(most) else 0.0
+
+
+def ends_of(problem: Problem, b: Array) -> Ends:
+    """Which parts of the rows lie at their lower and at their upper end, as `polish` takes them."""
+    if not problem.epsilon:
+        return (b <= problem.low)[None], (b >= problem.high)[None]
+    low = np.stack([b <= np.maximum(problem.low, 0.0), b >= np.minimum(problem.high, 0.0)])
+    return low, np.stack([b >= problem.high, b <= problem.low]) & ~low
 
 
 def restricted(f: Factorization, rows: Indices) -> Factorization:
