@@ -97,3 +97,13 @@ def test_new_objects_take_the_form_of_the_old_ones():
     assert isinstance(check_new_objects(sp.csr_matrix(new), X, krein.Linear()), np.ndarray)
     callable_kernel = as_kernel(lambda A, B: A @ B.T)
     assert np.array_equal(check_new_objects(new.tolist(), X, callable_kernel), new)
+
+
+def test_similarities_that_float64_cannot_hold_are_named():
+    X = np.random.default_rng(0).standard_normal((60, 2))
+
+    def faint(A, B):
+        return 1e-310 * np.exp(-np.square(A[:, None] - B[None]).sum(-1))
+
+    with pytest.raises(krein.KernelError, match="at most 1e-310, which float64 holds with few digits"):
+        krein.approximate(X, faint, n_blocks=2, rank=3, random_state=0)

@@ -21,6 +21,8 @@ from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["Evaluator"]
 
+TINY = 1e-300  # the largest of similarities below which they begin to lose digits
+
 
 class Evaluator:
     """Evaluates one kernel and counts the entries it asked for; several threads may share it.
@@ -101,11 +103,17 @@ class Evaluator:
         values, n = self.symmetric(A, names), count_objects(A)
         if before is not None and not _unchanged(before, A):
             raise KernelError(f"{self.kernel!r} changes the collections it is given. Let it work on copies of them.")
+        largest = float(np.abs(values).max(initial=0.0))
+        if 0.0 < largest < TINY:
+            raise KernelError(
+                f"{self.kernel!r} gives similarities of at most {largest:.3g}, which float64 holds with few digits or "
+                "none. Multiply it, or its features, by a constant: machines of kernels do not mind."
+            )
         few, rest = slice(0, n // 8), slice(n // 8, n)  # a kernel that goes by len(A), or by what it saw last,
         for one, other in ((few, rest), (rest, few)):  # gives itself away here
             apart = self.block(rows(A, one), rows(A, other))
             gaps = np.abs(apart - values[one, other])
-            if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * float(np.abs(values).max(initial=0.0)):
+            if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * largest:
                 i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
                 raise KernelError(
                     f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
