@@ -127,7 +127,7 @@ def eigensystem(core: Array | BlockSparse, ranks: tuple[int, ...]) -> Eigensyste
     groups = np.split(order, np.flatnonzero(np.diff(names[order])) + 1)
     for blocks, part in zip(groups, core.parts(), strict=True):
         places = np.concatenate([np.arange(core.starts[i], core.starts[i + 1]) for i in blocks.tolist()])
-        values, vectors = np.linalg.eigh(part.to_dense())
+        values, vectors = eigh(part.to_dense())
         found.append(Component(blocks, places, values, vectors))
     return Eigensystem(tuple(found), core.ranks, dense=False)
 

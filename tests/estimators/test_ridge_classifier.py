@@ -32,7 +32,7 @@ def test_linear_is_scikit_learns_ridge_classifier(n_classes, weighted, class_wei
 
 def test_each_class_is_a_regression_on_one_factorization(monkeypatch):
     calls = []
-    monkeypatch.setattr(ridge, "_solve", lambda *args: calls.append(args) or np.zeros((len(X), 3)))
+    monkeypatch.setattr(ridge, "solve_factored", lambda *args: calls.append(args) or np.zeros((len(X), 3)))
     KernelRidgeClassifier(0.1).fit(X, y)
     assert len(calls) == 1
     monkeypatch.undo()

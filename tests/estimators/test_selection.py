@@ -9,7 +9,7 @@ import pytest
 
 import krein
 from krein.errors import InputError
-from krein.estimators import selection
+from krein.estimators import budget, ridge, selection
 from krein.estimators.cache import clear_cache
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.selection import Chooser, codes
@@ -17,7 +17,9 @@ from krein.estimators.selection import Chooser, codes
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch):
-    """Everything at a tenth of its size: 2001 rows are many."""
+    """Everything at a tenth of its size: 2001 rows are many, too many for their matrix."""
+    monkeypatch.setattr(ridge, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(budget, "LARGEST", 400)
     monkeypatch.setattr(selection, "SCORED", (400, 600))
     monkeypatch.setattr(selection, "DRAWN", 500)
     monkeypatch.setattr(selection, "REGIONS", 4)

@@ -17,17 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
-from krein.blocksparse import BlockSparse
 from krein.correction import CORRECTIONS, correct
 from krein.eigensystem import eigensystem
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
 from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
+from krein.estimators.whole import solve_task
 from krein.factorization import Factorization
-from krein.kernels import Kernel, Linear, count_objects, is_vectors, take
+from krein.kernels import Kernel, Linear, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
@@ -36,10 +35,9 @@ from krein.solvers.refine import SCREENED, refine_exactly
 
 __all__ = ["DualMachine", "NotConverged"]
 
-REFINED_ROWS = 5000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
+REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
 SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
-APART_ROWS = 8000  # the same where the core is thousands of blocks on their own: one by one they take longer
 FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
 LOW_RANK = 3  # rows per rank from which on the factored solver is the faster one anyway
 HUGE = 1e10  # stands for C = inf: no hard margin needs more
@@ -96,7 +94,7 @@ class DualMachine(KernelMachine):
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
-        screened = targets is not None and self._screens(objects, kernel)
+        screened = self._screens(objects, kernel)
         if targets is not None and limits is not None:
             classes = is_classifier(self)
             y, own = targets[self._rows], limits[self._rows]
@@ -115,13 +113,7 @@ class DualMachine(KernelMachine):
 
     def _screens(self, objects: Any, kernel: Kernel) -> bool:
         """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too."""
-        if self.refine != "auto" or not self._unsaid or self._tuned or self.approximation is not None:
-            return False
-        n = count_objects(objects)
-        if not (EXACT_ROWS < n <= REFINED_ROWS and is_vectors(objects) and kernel.traits.psd):
-            return False
-        dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
-        return dimension is None or dimension > n // 8
+        return self.refine is not None and self._takes_whole(objects, kernel, REFINED_ROWS)
 
     # -- duals -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +132,11 @@ class DualMachine(KernelMachine):
         starts = [_moved(*past, task) for past, task in zip(before, tasks, strict=False)]
         starts += [None] * (len(tasks) - len(starts))
         whole = self._whole(a)
-        duals = [self._dual(a, f, whole, task, start) for task, start in zip(tasks, starts, strict=True)]
+        quick = self.refined_ and self._screens(a.objects, a.kernel)
+        duals = []
+        for task, start in zip(tasks, starts, strict=True):
+            dual = self._by_libsvm(a, task) if quick else None
+            duals.append(self._dual(a, f, whole, task, start) if dual is None else dual)
         self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
         coefficients = np.zeros((f.shape[0], len(tasks)))
         for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
@@ -159,6 +155,11 @@ class DualMachine(KernelMachine):
     def _whole(self, a: Approximation) -> Array | None:
         """All of a small matrix by the kernel itself, where that is what is meant."""
         return own_matrix(a) if self._direct else None
+
+    def _by_libsvm(self, a: Approximation, task: Task) -> Dual | None:
+        """The exact kernel's dual without a look at the factored one, where LIBSVM is up to it."""
+        options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
+        return solve_task(a.kernel, a.objects, task, tol=self.tol, max_iter=int(self.max_iter), options=options)
 
     def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
@@ -181,8 +182,7 @@ class DualMachine(KernelMachine):
                 tol=tol, max_iter=limit, start=start, verbose=self.verbose,
             )  # fmt: skip
 
-        dense = APART_ROWS if isinstance(f.core, BlockSparse) and f.core.is_block_diagonal else DENSE_ROWS
-        if m > dense or (psd and LOW_RANK * f.rank < m):
+        if m > DENSE_ROWS or (psd and LOW_RANK * f.rank < m):
             dual = factored()
             if whole is not None:
                 dual = made_exact(whole[np.ix_(task.rows, task.rows)], task, dual, self.tol)

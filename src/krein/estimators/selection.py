@@ -23,6 +23,8 @@ import numpy as np
 from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices, stream
 from krein.building import APART
+from krein.correction import changed
+from krein.eigensystem import eigensystem
 from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.budget import Trial, leader, within
@@ -42,9 +44,11 @@ DRAWN = 6000  # of them at least, if there are so many
 PER_BLOCK = (1024, 512, 256, 128, 64, 32, 16)  # rows per block on its own; fewer than
 OFTEN = 64  # only where these were the best
 RANK, HIGHEST = 64, 256  # of blocks on their own: the first one tried (or half of their rows), and the last
-COUPLED = ((1, 512), (8, 128), (32, 64))  # few blocks and their ranks
-LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube
-STEEP = 4  # rows per direction below which a coupled candidate costs more to try than it may gain
+COUPLED = ((1, 256), (8, 128), (32, 32))  # few blocks and their ranks
+LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube,
+DEEPEST = 512  # and of each the square for every row: 1 x 1024 takes three times as long as 1 x 512 to try
+STEEP = 4  # rows per direction below which a core of several blocks costs more to try than it may gain
+FREE = 2.0**26  # bytes that no one has to save
 AS_GOOD = 0.02  # of what R² lacks: no difference
 FAR = 0.03  # a score so far behind is not caught up with by more of the same
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
@@ -217,10 +221,12 @@ class _Trials:
             c = self.n_blocks or round(self.n / b)
             self._try(c, min(RANK, max(1, self.n // (2 * c))), False)
         apart = max((t.score for t in self.tried), default=-math.inf)
+        before = -math.inf
         for c, k in COUPLED:
             found = self._try(self.n_blocks or c, max(1, min(k, LARGEST // (self.n_blocks or c))), True)
-            if found is not None and found.score < apart - FAR:
+            if found is not None and found.score < max(apart - FAR, before):  # more blocks will not be better either
                 break
+            before = -math.inf if found is None else found.score
         return self.best if self.tried else None
 
     def over_budget(self) -> Trial | None:
@@ -241,11 +247,19 @@ class _Trials:
         return self.n_blocks or 16, self.rank or RANK, True
 
     def climbed(self, best: Trial) -> Trial:
+        """The best at higher ranks: of the best candidate, and of the other kind's best if that is not far behind."""
+        other = [t for t in self.tried if t.coupled != best.coupled and t.kernel == best.kernel]
+        if other and leader(other).score >= best.score - FAR:
+            self._climb(leader(other))
+        return self._climb(self.best)
+
+    def _climb(self, best: Trial) -> Trial:
         """Twice the rank, in as many blocks, or in half of them on their own, as long as it is better."""
-        while self.rank is None and (best.coupled or 2 * best.rank <= HIGHEST):
+        while self.rank is None and 2 * best.rank <= (DEEPEST if best.coupled else HIGHEST):
             c, k = best.n_blocks, 2 * best.rank
             for blocks in {c} if best.coupled else {c, self.n_blocks or c // 2}:
-                if self._possible(blocks, k, best.coupled) and not (best.coupled and STEEP * c * k > self.n):
+                steep = best.coupled and c > 1 and STEEP * c * k > self.n
+                if self._possible(blocks, k, best.coupled) and not steep:
                     self.score(blocks, k, best.coupled, self.kernel)
             before, best = best, self.best
             if best is before:
@@ -258,7 +272,7 @@ class _Trials:
         told = share * (1.0 - share) / max(1, len(self.rows))
         slack = math.sqrt(told) if self.want.task == "classification" else AS_GOOD * (1.0 - share)
         near = [t for t in self.tried if t.score >= best.score - slack and t.kernel == best.kernel]
-        return min(near, key=lambda t: (t.nbytes, -t.score))
+        return min(near, key=lambda t: (max(t.nbytes, FREE), -t.score, -t.tie))
 
     @property
     def best(self) -> Trial:
@@ -320,13 +334,17 @@ class _Trials:
 
     def _met(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float]:
         """The best score over alphas of the rows to be scored: left out if they are in the sample, else predicted."""
-        f = (a if a.kernel.traits.psd else a.corrected("flip")).factorization
+        f, system = a.factorization, None
+        if not a.kernel.traits.psd:  # flipped, and decomposed once for that and for ridge
+            system = eigensystem(f.core, f.ranks)
+            values, shift = changed("flip", system.values, f.shift)
+            f, system = f.with_core(system.core(values), shift), system.with_values(values)
         y = self.want.targets[sample]
         unit = float(np.abs(f.diagonal()).mean()) or 1.0
         ridges = ALPHAS * unit * share
         inside = np.flatnonzero(np.isin(sample, self.rows, assume_unique=True))
         outside = np.setdiff1d(self.rows, sample, assume_unique=True)
-        path = decompose(f, np.ones(len(sample)))
+        path = decompose(f, np.ones(len(sample)), system)
         errors = path.left_out(y, ridges, np.ones(len(sample)), inside, intercept=True)
         features = a.extend(take(self.objects, outside)) if len(outside) else None
         found = []

@@ -26,7 +26,8 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     """C-support vector classification on a factored kernel matrix; exact where the rows are few.
 
     scikit-learn's `sklearn.svm.SVC` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
-    decision function, in memory n k + r² instead of n². Up to 2000 rows the matrix is the kernel's own.
+    decision function, in memory n k + r² instead of n². Up to 2000 rows the matrix is the kernel's own, and up to
+    20,000 the machine is scikit-learn's (``refine``) if the kernel is psd.
 
     Parameters
     ----------
@@ -47,8 +48,9 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         limit for the former, 200 for the latter.
     refine : "auto", "exact" or None, default="auto"
         "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
-        predictions included. For psd kernels. "auto" does so up to 5000 rows where nothing is said of blocks, rank,
-        error or memory: with so few rows it is quicker than to choose blocks. ``refined_`` says whether it was done.
+        predictions included. For psd kernels. "auto" does so up to 20,000 rows where nothing is said of blocks, rank,
+        error or memory, and there LIBSVM needs no start: that is quicker than to choose blocks. None leaves it to
+        blocks. ``refined_`` says whether it was done.
     warm_start : bool, default=False
         Start from the last fit's duals, for a path of C on the same rows.
     shrinking, cache_size

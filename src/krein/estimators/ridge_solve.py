@@ -1,0 +1,96 @@
+"""Ridge for given alphas: on the factored matrix, or with the kernel's own by Cholesky where its rows are few enough.
+
+In: a factorization, or a kernel and objects; weights, targets and one t = alpha + shift for each of them. Out: the dual
+(K + t W⁻¹)⁻¹ y.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from krein.arrays import Array
+from krein.blocksparse import EPS
+from krein.errors import InputError, warn
+from krein.factorization import Factorization
+from krein.kernels import Evaluator, Kernel, count_objects
+from krein.kernels.objects import rows
+from krein.shared import precise
+from krein.solvers.leave_one_out import Spectrum, decompose
+
+__all__ = ["solve_factored", "solve_whole"]
+
+CHUNK = 2**22  # numbers of the matrix that are evaluated at a time
+
+
+def solve_factored(f: Factorization, weights: Array, y: Array, ridges: Array) -> Array:
+    """(K + t W⁻¹)⁻¹ y, column by column where t differs."""
+    plain = bool(np.all(weights == 1.0))
+    dual, path = np.empty(y.shape), None
+    for t in np.unique(ridges):
+        mine = ridges == t
+        if plain and t > 0.0:
+            try:
+                dual[:, mine] = f.solve(y[:, mine], float(t) - f.shift)
+                continue
+            except InputError:  # singular: there may be least squares
+                pass
+        path = decompose(f, weights) if path is None else path
+        if isinstance(path, Spectrum) and path.least_squares(float(t)):
+            warn(
+                f"alpha = {t:g} leaves a singular matrix, so the smallest solution of the least squares is used. Pass "
+                "a larger alpha for a unique one."
+            )
+        dual[:, mine] = path.solve(y[:, mine], float(t))
+    return dual
+
+
+def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: Array) -> Array | None:
+    """(K + t W⁻¹)⁻¹ y for y of shape (n, p), t one of ``ridges`` for each column; None where that is singular.
+
+    Half of one matrix is held at a time, 4 n² bytes, and its Cholesky factor takes its place.
+    """
+    dual, n = np.empty(y.shape), len(y)
+    for t in np.unique(ridges):
+        mine = ridges == t
+        packed, norm = _packed(kernel, objects, t / weights)
+        factor, failed = scipy.linalg.lapack.dpftrf(n, packed.ravel(order="K"), uplo="L", overwrite_a=True)
+        if failed or _pivots(factor.reshape(packed.shape, order="F"), n).min() ** 2 <= n * EPS * norm:
+            return None
+        dual[:, mine], _ = scipy.linalg.lapack.dpftrs(n, factor, y[:, mine], uplo="L")
+    return dual
+
+
+def _packed(kernel: Kernel, objects: Any, ridge: Array) -> tuple[Array, float]:
+    """The lower half of K + diag(ridge) in LAPACK's rectangular full packed format, and |K + diag(ridge)|_1.
+
+    The first k = ceil(n / 2) columns stand as they are; the triangle of the others lies above them, transposed.
+    """
+    objects, n = precise(objects), count_objects(objects)
+    k, even = (n + 1) // 2, 1 - n % 2
+    packed: Array = np.empty((n + even, k), order="F")
+    sums = np.zeros(n)
+    evaluator = Evaluator(kernel, chunk_entries=CHUNK)
+    step = max(1, CHUNK // n)
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        block = np.array(evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, stop))), np.float64)
+        here = np.arange(start, stop)
+        block[here - start, here] += ridge[here]
+        for r in range(start, stop):
+            packed[r + even, : min(r + 1, k)] = block[r - start, : min(r + 1, k)]
+            if r >= k:
+                packed[: r - k + 1, r - k + 1 - even] = block[r - start, k : r + 1]
+        np.abs(block, out=block)
+        sums[start:stop] += block.sum(1)
+        sums[:start] += block[:, :start].sum(0)
+    return packed, float(sums.max(initial=0.0))
+
+
+def _pivots(packed: Array, n: int) -> Array:
+    """The diagonal of what is packed."""
+    k, even = packed.shape[1], 1 - n % 2
+    first, second = np.arange(k), np.arange(n - k)
+    return np.concatenate([packed[first + even, first], packed[second, second + 1 - even]])

@@ -1,0 +1,89 @@
+"""The kernel itself where its rows are few enough: whether they are, and a dual by LIBSVM.
+
+Nothing is approximated there, so nothing has to be chosen, and up to some thousand rows that is the quickest way too:
+to try blocks and ranks takes longer. It takes a kernel that is psd by nature: what has to be corrected has to be
+decomposed first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from krein.arrays import Array
+from krein.error_estimate import EXACT_ROWS
+from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, count_objects, is_vectors, take
+from krein.kernels.objects import is_sparse
+from krein.solvers.dense_dual import Task, libsvm
+from krein.solvers.dual import Dual
+
+__all__ = ["affordable", "solve_task"]
+
+ALLOWED = 1e-3  # LIBSVM's default: what a row may violate its condition by; 1000 tol below that is another's work
+DENSE_ROWS = 5000  # of a kernel that LIBSVM does not have, up to which it is given their matrix
+STEPS = 10_000_000  # of LIBSVM, where no number is given; what takes more is left to the factored solver
+LARGE = 1e30  # a similarity beyond it is more than LIBSVM's single precision can take
+
+
+def affordable(objects: Any, kernel: Kernel, limit: int) -> bool:
+    """Whether a matrix of these objects is psd and worth its n²: of more than 2000 rows, and up to ``limit``."""
+    n = count_objects(objects)
+    if not (EXACT_ROWS < n <= limit and is_vectors(objects) and kernel.traits.psd):
+        return False
+    dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
+    return dimension is None or dimension > n // 8
+
+
+# -- duals -------------------------------------------------------------------------------------------------------------
+
+
+def solve_task(
+    kernel: Kernel, objects: Any, task: Task, *, tol: float, max_iter: int, options: dict[str, Any]
+) -> Dual | None:
+    """Return the dual of ``task`` under ``kernel`` as scikit-learn finds it, or None where another way is better.
+
+    LIBSVM evaluates the kernels it has by itself and keeps what its cache holds; of others it is given the matrix. The
+    gap is that of the kernel's own values, not of LIBSVM's single precision.
+    """
+    if 1e3 * tol < ALLOWED:
+        return None
+    own, m = take(objects, task.rows), len(task.rows)
+    evaluator = Evaluator(kernel)
+    diagonal = np.asarray(evaluator.diag(own), dtype=np.float64)
+    named = _named(kernel, task, own, diagonal)
+    if named is None and m > DENSE_ROWS:
+        return None
+    given = np.asarray(own if named else evaluator.block(own, own), dtype=np.float64, order="C")
+    limit = int(max_iter) if max_iter > 0 else STEPS
+    b, intercept, steps, finished = libsvm(given, task, ALLOWED, limit, options, named)
+    if not finished and max_iter < 1:
+        return None
+    product = _product(evaluator, own, b) if named else given @ b
+    point = task.problem(sp.diags(diagonal)).point(b, intercept, product)
+    return Dual(b, intercept, point.objective, point.gap, max(1, steps), finished, "libsvm", ((steps, point.gap),))
+
+
+def _named(kernel: Kernel, task: Task, own: Any, diagonal: Array) -> dict[str, Any] | None:
+    """The kernel in LIBSVM's words, if it has it and its values suit single precision and an absolute tolerance."""
+    if is_sparse(own):
+        return None
+    if isinstance(kernel, RBF):
+        return {"kernel": "rbf", "gamma": kernel.gamma}
+    if task.kind == "one-class" or not 1.0 / LARGE < float(diagonal.max(initial=0.0)) < LARGE:
+        return None
+    if isinstance(kernel, Linear):
+        return {"kernel": "linear"}
+    if isinstance(kernel, Polynomial) and isinstance(kernel.degree, int):
+        return {"kernel": "poly", "degree": kernel.degree, "gamma": kernel.gamma, "coef0": kernel.coef0}
+    return None
+
+
+def _product(evaluator: Evaluator, objects: Any, b: Array) -> Array:
+    """K b, in chunks."""
+    used = np.flatnonzero(b)
+    out = np.zeros(len(b))
+    for part, block in evaluator.chunks(objects, take(objects, used)):
+        out[part] = block @ b[used]
+    return out
