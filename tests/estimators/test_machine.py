@@ -288,3 +288,28 @@ def test_strings_can_be_learnt_from():
     lengths = np.array([len(w) for w in words], dtype=float)
     model = KernelRidge(kernel=shared_letters, alpha=1e-6).fit(words, lengths)
     np.testing.assert_allclose(model.predict(words), lengths, atol=1e-2)
+
+
+# -- what happened -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SVC", "SVR", "OneClassSVM", "KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor", "KernelPCA",
+        "SpectralClustering", "MEKA",
+    ],
+)  # fmt: skip
+def test_every_machine_says_what_happened(name):
+    X = rows(60)
+    y = bent(X) > 1.0 if name in ("SVC", "KernelRidgeClassifier") else bent(X)
+    machine = getattr(krein, name)()
+    said = ("approximation_", "correction_", "n_negative_", "relative_error_", "n_iter_", "converged_")
+    assert not any(a in vars(machine) for a in said)
+    machine.fit(X, y)
+    assert machine.correction_ == "none"
+    assert machine.n_negative_ == 0
+    assert machine.relative_error_ <= 1e-10
+    assert machine.approximation_.factorization.shape == (60, 60)
+    assert machine.converged_ is True
+    assert np.min(machine.n_iter_) >= 1

@@ -69,8 +69,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         One built before, for the same X, to be used instead of building. Fits on equal data share one by themselves:
         the last ones are remembered, up to 1 GiB of them.
     random_state : int, RandomState, Generator or None
-    n_jobs : int, optional
-        Threads. The result does not depend on it.
+    n_jobs : int, optional; threads. The result does not depend on it.
     verbose : int
         Above 0: progress bars.
 
@@ -86,6 +85,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
     relative_error_ : float
         The relative Frobenius error of the approximation before the correction; estimated when it is asked for.
+    n_iter_, converged_ : of the solver; 1 and True for closed forms
     """
 
     kernel: Any = "rbf"
@@ -349,6 +349,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.approximation_ = corrected
         self._direct = is_exact(a) and how in ("none", "shift")
         self._uncorrected = a
+        self.n_iter_, self.converged_ = 1, True  # a closed form; what iterates says so itself
         return corrected
 
     @property
