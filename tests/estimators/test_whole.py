@@ -179,6 +179,21 @@ def test_a_singular_matrix_is_left_to_others() -> None:
 # -- larger ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_given_matrix_that_is_psd_is_taken_as_it_is() -> None:
+    X, y, new = classes(2100)
+    K, R = rbf_kernel(X, gamma=0.1), rbf_kernel(new, X, gamma=0.1)
+    ours, theirs = SVC(kernel="precomputed").fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
+    assert ours.refined_
+    np.testing.assert_array_equal(ours.predict(R), theirs.predict(R))
+    target = X[:, 0] * X[:, 1]
+    mine, yours = KernelRidge(kernel="precomputed").fit(K, target), TheirRidge(kernel="precomputed").fit(K, target)
+    np.testing.assert_allclose(mine.predict(R), yours.predict(R), atol=1e-8)
+    with pytest.warns(krein.KreinWarning, match="indefinite matrix"):
+        bent = SVC(kernel="precomputed").fit(np.tanh(0.1 * X @ X.T - 1.0), y)
+    assert not bent.refined_
+    assert bent.n_negative_ > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [6000, 20_000])
 def test_the_import_may_be_changed(n: int) -> None:

@@ -94,7 +94,7 @@ class DualMachine(KernelMachine):
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
-        screened = self._screens(objects, kernel)
+        self._screened = screened = self._screens(objects, kernel)
         if targets is not None and limits is not None:
             classes = is_classifier(self)
             y, own = targets[self._rows], limits[self._rows]
@@ -132,7 +132,7 @@ class DualMachine(KernelMachine):
         starts = [_moved(*past, task) for past, task in zip(before, tasks, strict=False)]
         starts += [None] * (len(tasks) - len(starts))
         whole = self._whole(a)
-        quick = self.refined_ and self._screens(a.objects, a.kernel)
+        quick = self.refined_ and self._screened
         duals = []
         for task, start in zip(tasks, starts, strict=True):
             dual = self._by_libsvm(a, task) if quick else None

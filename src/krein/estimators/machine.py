@@ -77,8 +77,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     ----------
     approximation_ : Approximation
         Corrected.
-    correction_ : str
-        The correction used.
+    correction_ : str; the correction used
     n_negative_ : int
         Negative eigenvalues before it; 1 where they are too many to count, as the warning then says.
     selection_ : Choice or None
@@ -349,7 +348,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.approximation_ = corrected
         self._direct = is_exact(a) and how in ("none", "shift")
         self._uncorrected = a
-        self.n_iter_, self.converged_ = 1, True  # a closed form; what iterates says so itself
+        self.n_iter_: Any = 1  # a closed form; what iterates says so itself
+        self.converged_ = True
         return corrected
 
     @property

@@ -1,8 +1,8 @@
 """The kernel itself where its rows are few enough: whether they are, and a dual by LIBSVM.
 
 Nothing is approximated there, so nothing has to be chosen, and up to some thousand rows that is the quickest way too:
-to try blocks and ranks takes longer. It takes a kernel that is psd by nature: what has to be corrected has to be
-decomposed first.
+to try blocks and ranks takes longer. It takes a kernel that is psd by nature, or a given matrix that is: what has to be
+corrected has to be decomposed first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from krein.arrays import Array
+from krein.blocksparse import EPS
 from krein.error_estimate import EXACT_ROWS
-from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, count_objects, is_vectors, take
+from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, Precomputed, count_objects, is_vectors, take
 from krein.kernels.objects import is_sparse
 from krein.solvers.dense_dual import Task, libsvm
 from krein.solvers.dual import Dual
@@ -30,10 +32,21 @@ LARGE = 1e30  # a similarity beyond it is more than LIBSVM's single precision ca
 def affordable(objects: Any, kernel: Kernel, limit: int) -> bool:
     """Whether a matrix of these objects is psd and worth its n²: of more than 2000 rows, and up to ``limit``."""
     n = count_objects(objects)
+    if isinstance(kernel, Precomputed):
+        return EXACT_ROWS < n <= min(limit, DENSE_ROWS) and _is_psd(kernel, objects)
     if not (EXACT_ROWS < n <= limit and is_vectors(objects) and kernel.traits.psd):
         return False
     dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
     return dimension is None or dimension > n // 8
+
+
+def _is_psd(kernel: Precomputed, objects: Any) -> bool:
+    """Whether a matrix that lies in memory has a Cholesky factor, up to rounding."""
+    if is_sparse(kernel.S) or isinstance(kernel.S, np.memmap):
+        return False
+    K = np.asarray(kernel(objects), dtype=np.float64).T  # a copy, and in LAPACK's order
+    K[np.diag_indices(len(K))] += 10 * len(K) * EPS * np.abs(np.diagonal(K)).max()
+    return bool(scipy.linalg.lapack.dpotrf(K, overwrite_a=1)[1] == 0)
 
 
 # -- duals -------------------------------------------------------------------------------------------------------------

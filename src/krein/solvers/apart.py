@@ -26,10 +26,7 @@ __all__ = ["Apart", "falls_apart"]
 SETTLED = (1e-2, 1e-4, 1e-8, 1e-13)  # the gap of a block, of its objective, round by round; the sum's sign is sure then
 ROUNDS, STEPS = 40, 60  # values of y, and Newton steps for one of them
 DAMPED, CALMER, LEAST = 0.3, 0.2, 1e-11  # ridge of a Newton step, of the diagonal: at first, after a full step, at last
-SWEPT, SWEEPS = (
-    12,
-    2,
-)  # Newton steps after which a block counts as stubborn, and sweeps over its rows before each further
+SWEPT, SWEEPS = 12, 2  # steps after which a block counts as stubborn, and sweeps over its rows before each further
 HALVED = 12  # times, before the best length along the last try is taken as it is
 ARMIJO = 1e-4
 EXACT, ROUNDING = 1e-3, 1e-13  # share of tol from which on a round has to be worth its while, and where none is
@@ -109,7 +106,8 @@ class Apart:
         point = self.problem.point(b, y, product)
         short = abs(float(b.sum()) - self.problem.total) * (abs(y) + self.unit)
         size = abs(point.objective) + self.problem.scale
-        return replace(point, gap=max(point.gap, short / size)) if size > 0.0 else point
+        gap = max(point.gap, short / size) if size > 0.0 else point.gap
+        return replace(point, gap=gap if np.isfinite(gap) else np.inf)
 
     def _next(self, surplus: float, sides: dict[bool, tuple[float, Array, Array]]) -> float:
         """Newton's y, kept between those whose sums are too large and too small."""
