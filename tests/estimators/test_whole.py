@@ -171,7 +171,8 @@ def test_half_of_the_matrix_is_enough(n: int, monkeypatch: pytest.MonkeyPatch) -
 def test_a_singular_matrix_is_left_to_others() -> None:
     X = np.repeat(np.random.default_rng(0).normal(size=(40, 3)), 2, axis=0)
     ones, y = np.ones(len(X)), np.ones((len(X), 1))
-    assert solve_whole(krein.RBF(gamma=0.5), X, ones, y, np.zeros(1)) is None
+    with pytest.warns(krein.KreinWarning, match="alpha = 0 leaves a matrix of 80 rows that is singular"):
+        assert solve_whole(krein.RBF(gamma=0.5), X, ones, y, np.zeros(1)) is None
     found = solve_whole(krein.RBF(gamma=0.5), X, ones, y, np.ones(1))
     np.testing.assert_allclose((rbf_kernel(X, gamma=0.5) + np.eye(len(X))) @ found, y, atol=1e-12)
 
@@ -182,16 +183,72 @@ def test_a_singular_matrix_is_left_to_others() -> None:
 def test_a_given_matrix_that_is_psd_is_taken_as_it_is() -> None:
     X, y, new = classes(2100)
     K, R = rbf_kernel(X, gamma=0.1), rbf_kernel(new, X, gamma=0.1)
-    ours, theirs = SVC(kernel="precomputed").fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
+    ours, theirs = SVC(kernel="precomputed", random_state=0).fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
     assert ours.refined_
     np.testing.assert_array_equal(ours.predict(R), theirs.predict(R))
     target = X[:, 0] * X[:, 1]
     mine, yours = KernelRidge(kernel="precomputed").fit(K, target), TheirRidge(kernel="precomputed").fit(K, target)
     np.testing.assert_allclose(mine.predict(R), yours.predict(R), atol=1e-8)
     with pytest.warns(krein.KreinWarning, match="indefinite matrix"):
-        bent = SVC(kernel="precomputed").fit(np.tanh(0.1 * X @ X.T - 1.0), y)
+        bent = SVC(kernel="precomputed", random_state=0).fit(np.tanh(0.1 * X @ X.T - 1.0), y)
     assert not bent.refined_
     assert bent.n_negative_ > 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "C", "scale"), [("poly", 1.0, 30.0), ("rbf", np.inf, 1.0)], ids=["large similarities", "a wide box"]
+)
+def test_coefficients_that_are_small_beside_the_box_are_no_zeros(kernel: str, C: float, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    X = scale * rng.normal(size=(2100, 20))
+    y = np.sin(X[:, 0] / scale) + X[:, 1] * X[:, 2] / scale**2 > 0.0
+    ours, theirs = SVC(kernel=kernel, gamma=1.0, C=C).fit(X, y), svm.SVC(kernel=kernel, gamma=1.0, C=min(C, 1e10))
+    theirs.fit(X, y)
+    assert ours.refined_
+    np.testing.assert_array_equal(ours.support_, theirs.support_)
+    assert ours.score(X, y) == theirs.score(X, y) == 1.0
+
+
+@pytest.mark.parametrize("change", ["offset", "outlier", "scale"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_targets_far_from_zero_are_met_as_closely(change: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "DENSE_ROWS", 100)  # the Laplacian is refined then
+    X = np.random.default_rng(1).normal(size=(2100, 4))
+    y = np.sin(X[:, 0])
+    unit = 1000.0 if change == "scale" else 1.0
+    y = y + 2000.0 if change == "offset" else y * unit
+    y[5] += 1000.0 if change == "outlier" else 0.0
+    ours = SVR(kernel=kernel, gamma=0.2, epsilon=0.1 * unit, C=unit).fit(X, y)
+    same: Any = "rbf" if kernel == "rbf" else lambda A, B: laplacian_kernel(A, B, gamma=0.2)
+    theirs = svm.SVR(kernel=same, gamma=0.2, epsilon=0.1 * unit, C=unit).fit(X, y)
+    assert ours.refined_
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=0.0, atol=3e-3 * unit)
+
+
+@pytest.mark.parametrize("n", [60, 2100])
+def test_nu_of_one_has_every_row_at_its_end(n: int) -> None:
+    X = np.random.default_rng(2).normal(size=(n, 3))
+    machine = OneClassSVM(nu=1.0, gamma=0.3).fit(X)
+    sums = rbf_kernel(X, gamma=0.3).sum(1)
+    np.testing.assert_allclose(machine.dual_coef_, 1.0)
+    np.testing.assert_allclose(machine.offset_, sums.max(), rtol=1e-6)
+
+
+def test_one_row_of_hardly_any_weight_changes_nothing() -> None:
+    X, y, new, _ = numbers(2100)
+    weights = np.ones(len(X))
+    weights[0] = 1e-15
+    machine = KernelRidge(kernel="rbf", alpha=0.1, gamma=0.3).fit(X, y, sample_weight=weights)
+    assert machine.refined_
+    rest = TheirRidge(kernel="rbf", alpha=0.1, gamma=0.3).fit(X[1:], y[1:])
+    np.testing.assert_allclose(machine.predict(new), rest.predict(new), atol=1e-7)
+
+
+def test_what_is_said_of_the_storage_or_of_links_is_heard_and_the_rest_is_silent() -> None:
+    X, y, _ = classes(2100, 2)
+    assert not SVC(dtype="float32").fit(X, y).refined_
+    assert not SVC(drop=1.0).fit(X, y).refined_
+    assert SVC(gamma=50.0).fit(X, y).refined_  # blocks of rank 32 carry nothing of that, and nobody asked for them
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ factored solvers where they are many, and all of them together become one `Expan
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
 from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
-from krein.estimators.whole import solve_task
+from krein.estimators.whole import quietly, solve_task
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Linear, take
 from krein.kernels.kernel import is_number
@@ -102,7 +103,9 @@ class DualMachine(KernelMachine):
             judge = judge_for(
                 y, "classification" if classes else "regression", strength=own, epsilon=getattr(self, "epsilon", 0.0)
             )
-        a = self._settle(self._factor(objects, kernel, chooser, SCREEN if screened else PLAIN), judge)
+        with quietly() if screened else contextlib.nullcontext():
+            a = self._factor(objects, kernel, chooser, SCREEN if screened else PLAIN)
+        a = self._settle(a, judge)
         self.refined_ = not self._direct and (self.refine == "exact" or (screened and not self.n_negative_))
         if self.refine == "exact" and self.n_negative_:
             raise IndefiniteError(

@@ -286,8 +286,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _takes_whole(self, objects: Any, kernel: Kernel, limit: int) -> bool:
         """Whether the matrix is worth more than a choice of blocks, and nothing is said against it."""
-        said = not self._unsaid or self._tuned or self.approximation is not None or self.correction == "square"
-        return not said and affordable(objects, kernel, limit)
+        open_ = self._unsaid and not self._tuned and self.approximation is None and self.correction != "square"
+        plain = all(isinstance(x, str) and x == "auto" for x in (self.drop, self.dtype))
+        return open_ and plain and affordable(objects, kernel, limit)
 
     def _request(
         self, n: int, plain: tuple[int, int] = PLAIN, scored: bool = False, bare: bool = False
@@ -301,9 +302,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = {name: getattr(self, name) for name in names}
         if scored or n <= EXACT_ROWS or not self._unsaid:
             return asked
-        if bare:
-            return asked | {"coupling": "landmark"}
-        return asked | {"n_blocks": plain[0], "rank": plain[1], "drop": 0.0 if self.drop == "auto" else self.drop}
+        drop = 0.0 if self.drop == "auto" else self.drop
+        return asked | ({"coupling": "landmark"} if bare else {"n_blocks": plain[0], "rank": plain[1], "drop": drop})
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation

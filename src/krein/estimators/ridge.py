@@ -30,6 +30,7 @@ from krein.estimators.expansion import expand
 from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.ridge_solve import solve_factored, solve_whole
 from krein.estimators.selection import codes
+from krein.estimators.whole import quietly
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, take
 from krein.solvers.leave_one_out import Factored, Spectrum, decompose
@@ -128,11 +129,11 @@ class _Ridge(KernelMachine):
             )  # fmt: skip
             scores = _scores(decompose(few, weights), met, alphas, 0)
             fixed = np.full(p, alphas[_best(scores)])
-        dual = solve_whole(kernel, objects, task.weights, task.targets, fixed)
-        if dual is None:
+        if (dual := solve_whole(kernel, objects, task.weights, task.targets, fixed)) is None:
             return None
-        a = self._settle(self._factor(objects, kernel))
-        self.refined_ = True
+        with quietly():
+            raw = self._factor(objects, kernel)
+        a, self.refined_ = self._settle(raw), True
         self.alpha_ = self.alpha if alphas is None else float(fixed[0])
         self.alphas_, self.loo_scores_ = alphas, np.array([s.values for s in scores]) if scores else None
         self._expansion = expand(a, dual, True)

@@ -22,6 +22,7 @@ from krein.solvers.leave_one_out import Spectrum, decompose
 
 __all__ = ["solve_factored", "solve_whole"]
 
+SINGULAR = 4.0  # roundings of its own diagonal that a row has to have for itself
 CHUNK = 2**22  # numbers of the matrix that are evaluated at a time
 
 
@@ -55,23 +56,28 @@ def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: 
     dual, n = np.empty(y.shape), len(y)
     for t in np.unique(ridges):
         mine = ridges == t
-        packed, norm = _packed(kernel, objects, t / weights)
+        packed = _packed(kernel, objects, t / weights)
+        diagonal = _pivots(packed, n)
         factor, failed = scipy.linalg.lapack.dpftrf(n, packed.ravel(order="K"), uplo="L", overwrite_a=True)
-        if failed or _pivots(factor.reshape(packed.shape, order="F"), n).min() ** 2 <= n * EPS * norm:
+        left = _pivots(factor.reshape(packed.shape, order="F"), n) ** 2  # of each row, what the rows before do not say
+        if failed or (left <= SINGULAR * EPS * diagonal).any():
+            warn(
+                f"alpha = {t:g} leaves a matrix of {n} rows that is singular to rounding, so a factored approximation "
+                "of it is used. Pass a larger alpha for the kernel's own."
+            )
             return None
         dual[:, mine], _ = scipy.linalg.lapack.dpftrs(n, factor, y[:, mine], uplo="L")
     return dual
 
 
-def _packed(kernel: Kernel, objects: Any, ridge: Array) -> tuple[Array, float]:
-    """The lower half of K + diag(ridge) in LAPACK's rectangular full packed format, and |K + diag(ridge)|_1.
+def _packed(kernel: Kernel, objects: Any, ridge: Array) -> Array:
+    """The lower half of K + diag(ridge) in LAPACK's rectangular full packed format.
 
     The first k = ceil(n / 2) columns stand as they are; the triangle of the others lies above them, transposed.
     """
     objects, n = precise(objects), count_objects(objects)
     k, even = (n + 1) // 2, 1 - n % 2
     packed: Array = np.empty((n + even, k), order="F")
-    sums = np.zeros(n)
     evaluator = Evaluator(kernel, chunk_entries=CHUNK)
     step = max(1, CHUNK // n)
     for start in range(0, n, step):
@@ -83,10 +89,7 @@ def _packed(kernel: Kernel, objects: Any, ridge: Array) -> tuple[Array, float]:
             packed[r + even, : min(r + 1, k)] = block[r - start, : min(r + 1, k)]
             if r >= k:
                 packed[: r - k + 1, r - k + 1 - even] = block[r - start, k : r + 1]
-        np.abs(block, out=block)
-        sums[start:stop] += block.sum(1)
-        sums[:start] += block[:, :start].sum(0)
-    return packed, float(sums.max(initial=0.0))
+    return packed
 
 
 def _pivots(packed: Array, n: int) -> Array:

@@ -42,7 +42,8 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     multi_class : "ovo" or "ovr"
         How more than two classes are trained: each pair, as scikit-learn does, or each class against the rest.
     tol : float, default=1e-6
-        The duality gap to reach, relative to the objective. Up to 1e-4 small duals are solved to rounding.
+        The duality gap to reach, relative to the objective. Up to 1e-4 small duals are solved to rounding. Where
+        ``refined_`` no row violates its condition by more than 1000 tol or 1e-3, LIBSVM's default, whichever is less.
     max_iter : int, default=-1
         Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
         limit for the former, 200 for the latter.
@@ -73,8 +74,9 @@ n_iter_, shape_fit_
         The matrix that was used, what was done to make it psd, how many eigenvalues were negative before, and its
         error.
     converged_, gap_, gap_paths_, refined_
-        Whether all duals reached ``tol``, the largest relative duality gap, how it fell, and whether the solution is
-        the exact kernel's (``approximation_`` then only said which rows to look at).
+        Whether all duals reached what ``tol`` asks for, the largest relative duality gap (of a refined machine with a
+        wide box it says little), how it fell, and whether the solution is the exact kernel's, in which
+        ``approximation_`` has no part.
 
     Notes
     -----

@@ -7,6 +7,9 @@ corrected has to be decomposed first.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,13 @@ import scipy.sparse as sp
 from krein.arrays import Array
 from krein.blocksparse import EPS
 from krein.error_estimate import EXACT_ROWS
+from krein.errors import KreinWarning
 from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, Precomputed, count_objects, is_vectors, take
 from krein.kernels.objects import is_sparse
 from krein.solvers.dense_dual import Task, libsvm
 from krein.solvers.dual import Dual
 
-__all__ = ["affordable", "solve_task"]
+__all__ = ["affordable", "quietly", "solve_task"]
 
 ALLOWED = 1e-3  # LIBSVM's default: what a row may violate its condition by; 1000 tol below that is another's work
 DENSE_ROWS = 5000  # of a kernel that LIBSVM does not have, up to which it is given their matrix
@@ -38,6 +42,14 @@ def affordable(objects: Any, kernel: Kernel, limit: int) -> bool:
         return False
     dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
     return dimension is None or dimension > n // 8
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without warnings of an approximation that has no part in what is predicted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KreinWarning)
+        yield
 
 
 def _is_psd(kernel: Precomputed, objects: Any) -> bool:
@@ -60,7 +72,7 @@ def solve_task(
     LIBSVM evaluates the kernels it has by itself and keeps what its cache holds; of others it is given the matrix. The
     gap is that of the kernel's own values, not of LIBSVM's single precision.
     """
-    if 1e3 * tol < ALLOWED:
+    if 1e3 * tol < ALLOWED or task.is_full:
         return None
     own, m = take(objects, task.rows), len(task.rows)
     evaluator = Evaluator(kernel)

@@ -65,9 +65,25 @@ class Task:
         )  # fmt: skip
 
     @property
+    def is_full(self) -> bool:
+        """Whether the upper ends are all there is, as with nu = 1: LIBSVM has no answer then."""
+        return self.kind == "one-class" and self.total >= (1.0 - 1e-9) * float(self.high.sum())
+
+    @property
     def size(self) -> float:
-        """What violations are compared with."""
+        """What violations are compared with, for rounding."""
         return float(np.abs(self.linear).max(initial=0.0)) + self.epsilon
+
+    @property
+    def spread(self) -> float:
+        """What they are compared with to be small: a label, or what half of the targets are within; 0 if nothing is.
+
+        An offset is the intercept's, and an outlier says nothing of the others.
+        """
+        if self.kind != "tube":
+            return self.size
+        off = np.abs(self.linear - np.median(self.linear)) if len(self.linear) else np.zeros(1)
+        return float(np.median(off)) or float(np.mean(off))
 
 
 def solve_dense(
@@ -88,6 +104,8 @@ def solve_dense(
     enough: a polish costs the cube of the support vectors. ``options`` go to LIBSVM: cache_size, shrinking.
     """
     problem = task.problem(K)
+    if task.is_full:
+        return _dual(problem, task.high, central_multiplier(task, task.high, K @ task.high), 1, tol, "libsvm")
     steps, finished = 0, True
     best: Dual | None = None
     path: list[tuple[int, float]] = []
@@ -160,8 +178,8 @@ def libsvm(
     limit = max_iter if max_iter > 0 else max(CAP, 100 * len(task.rows))
     given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": limit, **options}
     reach = task.high - task.low
-    # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first
-    size = task.size if task.kind == "tube" and task.size > 0.0 else 1.0
+    # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first, without an offset
+    size, middle = (task.spread or 1.0, float(np.median(task.linear))) if task.kind == "tube" else (1.0, 0.0)
     peak = float(np.abs(K).max(initial=0.0)) if kernel is None else 1.0
     unit = 1.0 if peak == 0.0 or 1.0 / HUGE < peak < HUGE else peak  # its float32 ends at 3e38: K / u and u C have b u
     K, weights = (K, reach) if unit == 1.0 else (K / unit, np.minimum(reach * unit, np.finfo(float).max))
@@ -174,17 +192,18 @@ def libsvm(
             b[machine.support_] = _dense(machine.dual_coef_) / unit
         elif task.kind == "tube":
             machine = SVR(C=1.0, epsilon=task.epsilon / size, **given)
-            machine.fit(K, task.linear / size, sample_weight=0.5 * weights / size)
+            machine.fit(K, (task.linear - middle) / size, sample_weight=0.5 * weights / size)
             b[machine.support_] = _dense(machine.dual_coef_) / unit * size
         else:
             size = (float(np.mean(np.diagonal(K))) or 1.0) if kernel is None else 1.0
             nu = min(1.0, task.total / float(reach.sum()))
             machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach)
             b[machine.support_] = _dense(machine.dual_coef_)
-    intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0)
-    near = 1e-10 * reach  # bounds that went through a division
-    b = np.where(b <= task.low + near, task.low, np.where(b >= task.high - near, task.high, b))
-    return b, intercept, int(np.sum(machine.n_iter_)), machine.fit_status_ == 0
+    intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0) + middle
+    near = 1e-10 * reach  # bounds that went through a division; zeros are exact, and what is small is no zero
+    b = np.where((b <= task.low + near) & (task.low != 0.0), task.low, b)
+    b = np.where((b >= task.high - near) & (task.high != 0.0), task.high, b)
+    return np.clip(b, task.low, task.high), intercept, int(np.sum(machine.n_iter_)), machine.fit_status_ == 0
 
 
 def _dense(coefficients: Any) -> Array:

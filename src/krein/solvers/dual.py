@@ -27,7 +27,7 @@ FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point go
 NEWTON_ROWS, NEWTON_RATIO, NEWTON_SHARE, NEWTON_WIDTH = 10_000, 25, 0.5, 30.0  # where Newton measured faster
 NEWTON_STEPS = 200
 BISECTED = 1e-12  # the gap above which "apart" came to its multiplier by halves, at a jump of the sum
-APART_RATIO = 4.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
+APART_RATIO = 3.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
 ROUNDING = 1e-12  # of a row's range
 POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
 CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
@@ -174,6 +174,8 @@ def _tidied(problem: Problem, point: Point, tol: float) -> Point:
     product = point.product if np.array_equal(b, point.b) else problem.multiply(b)
     multiplier = point.multiplier if free.any() else central_multiplier(problem, b, product)
     tidy = problem.point(b, multiplier, product)
+    if abs(float(b.sum()) - problem.total) > abs(float(point.b.sum()) - problem.total) + 1e-12 * float(np.abs(b).sum()):
+        return point
     return tidy if tidy.gap <= max(point.gap, EXACT * tol) else point
 
 

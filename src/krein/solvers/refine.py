@@ -37,6 +37,7 @@ POOL = 2.0  # rows in the pool, in factored support vectors
 LEAST = 1000  # rows in the pool at least
 CACHED = 1000.0  # megabytes of rows that are kept at least, if there are as many; else LIBSVM's cache_size
 STEPS = 200  # steps in a round at most, per row of the pool
+CHUNK = 2**20  # entries evaluated at a time: what a kernel prepares of some ten thousand columns is then little beside
 POLISHED = 3000  # rows with a coefficient up to which a tol below LIBSVM's is met by an active-set polish
 
 
@@ -45,12 +46,12 @@ def refine_exactly(
 ) -> Dual:
     """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization.
 
-    No row violates its condition by more than 1000 ``tol``, and at most by 1e-3 (in units of a label, or of the
-    largest target): scikit-learn's own default. float32 rows are compared in single precision for the latter.
+    No row violates its condition by more than 1000 ``tol``, and at most by 1e-3 (in units of a label, or of what half
+    of the targets are within): scikit-learn's own default, for which float32 rows are compared in single precision.
     """
     fine = min(ALLOWED, 1e3 * tol)
     exact = _Exact(a, task.rows, single=fine >= ALLOWED)
-    size = task.size or float(np.mean(exact.diagonal)) * float(task.high.max())
+    size = task.spread or float(np.mean(exact.diagonal)) * float(task.high.max())
     allowed = fine * size
     slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
     order = np.argsort(slack, kind="stable")
@@ -105,7 +106,7 @@ class _Exact:
         objects = take(a.objects, rows)
         if not single and getattr(objects, "dtype", None) == np.float32:
             objects = objects.astype(np.float64)
-        self.evaluator, self.objects = Evaluator(a.kernel), objects
+        self.evaluator, self.objects = Evaluator(a.kernel, chunk_entries=CHUNK), objects
         self.diagonal = np.asarray(self.evaluator.diag(objects), dtype=np.float64)
 
     def product(self, b: Array, some: Indices) -> Array:
