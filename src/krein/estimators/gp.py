@@ -64,8 +64,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
     normalize_y : bool, default=False
     copy_X_train : bool, default=True
     n_targets : int or None, default=None; of the prior, before fit
-    random_state : int, RandomState, Generator or None
-        Of restarts, of the rows parameters are learned on, and of the approximation.
+    random_state : of restarts, of the rows parameters are learned on, and of the approximation
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, correction, max_error, max_memory, dtype, \
 approximation, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`. An indefinite kernel is clipped, or flipped if that has more
@@ -217,7 +216,9 @@ approximation, n_jobs, verbose
         clean = signal(kernel)
         self._scale = self._units(clean, whole.objects)
         found = self._approximated(clean, whole, self._scale)
+        climbed = self.n_iter_, self.converged_  # which say more than that there is a closed form
         a = self._settle(found, lambda a: self._judged(a, kernel, whole))
+        self.n_iter_, self.converged_ = climbed
         self._posterior: Posterior | None = None
         if not self._direct and self.n_negative_ and self.correction_ == "none":
             told = f"{a.kernel!r} gave {self.n_negative_} negative eigenvalues"
