@@ -24,10 +24,10 @@ from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, Precompute
 from krein.kernels.objects import is_sparse
 from krein.solvers.dense_dual import Task, libsvm
 from krein.solvers.dual import Dual
+from krein.solvers.refine import ALLOWED, kernel_product
 
 __all__ = ["affordable", "quietly", "solve_task"]
 
-ALLOWED = 1e-3  # LIBSVM's default: what a row may violate its condition by; 1000 tol below that is another's work
 DENSE_ROWS = 5000  # of a kernel that LIBSVM does not have, up to which it is given their matrix
 STEPS = 10_000_000  # of LIBSVM, where no number is given; what takes more is left to the factored solver
 LARGE = 1e30  # a similarity beyond it is more than LIBSVM's single precision can take
@@ -85,7 +85,7 @@ def solve_task(
     b, intercept, steps, finished = libsvm(given, task, ALLOWED, limit, options, named)
     if not finished and max_iter < 1:
         return None
-    product = _product(evaluator, own, b) if named else given @ b
+    product = kernel_product(evaluator, own, b, own) if named else given @ b
     point = task.problem(sp.diags(diagonal)).point(b, intercept, product)
     return Dual(b, intercept, point.objective, point.gap, max(1, steps), finished, "libsvm", ((steps, point.gap),))
 
@@ -103,12 +103,3 @@ def _named(kernel: Kernel, task: Task, own: Any, diagonal: Array) -> dict[str, A
     if isinstance(kernel, Polynomial) and isinstance(kernel.degree, int):
         return {"kernel": "poly", "degree": kernel.degree, "gamma": kernel.gamma, "coef0": kernel.coef0}
     return None
-
-
-def _product(evaluator: Evaluator, objects: Any, b: Array) -> Array:
-    """K b, in chunks."""
-    used = np.flatnonzero(b)
-    out = np.zeros(len(b))
-    for part, block in evaluator.chunks(objects, take(objects, used)):
-        out[part] = block @ b[used]
-    return out

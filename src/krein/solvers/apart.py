@@ -167,8 +167,9 @@ class _Stack:
                 live, V = live[unsettled], V[unsettled]
                 b, w, low, high, smooth = (x[unsettled] for x in (b, w, low, high, smooth))
             slope, low, high, held = _side(smooth, b, low, high, self.epsilon)
-            ridge = self.shift + self.damping[live] * np.where(self.size[live] > 0.0, self.size[live], 1.0)
-            direction, self.slope[live] = _newton(V, ~held, slope, ridge, self.shift)
+            size = np.where(self.size[live] > 0.0, self.size[live], 1.0)
+            ridge, least = (self.shift + share * size for share in (self.damping[live], RIDGED))
+            direction, self.slope[live] = _newton(V, ~held, slope, ridge, least)
             db, dw, full = self._along(V, b, slope, direction, low, high)
             self.b[live] = np.clip(b + db, low, high)
             self.w[live] = w + dw
@@ -231,8 +232,11 @@ def _side(smooth: Array, b: Array, low: Array, high: Array, epsilon: float) -> t
     return slope, low, high, held | resting | (high <= low)
 
 
-def _newton(V: Array, free: Mask, slope: Array, ridge: Array, shift: float) -> tuple[Array, Array]:
-    """-(K_FF + ridge)⁻¹ slope_F and 1ᵀ(K_FF + ridge)⁻¹ 1 for every block, K_FF from its free rows or by its rank."""
+def _newton(V: Array, free: Mask, slope: Array, ridge: Array, least: Array) -> tuple[Array, Array]:
+    """-(K_FF + ridge)⁻¹ slope_F and 1ᵀ(K_FF + ridge)⁻¹ 1 for every block, K_FF from its free rows or by its rank.
+
+    By the rank rounding is divided by the ridge, so that is at ``least`` so much there.
+    """
     c, m, k = V.shape
     count = free.sum(1)
     direction, total = np.zeros((c, m)), np.zeros(c)
@@ -251,7 +255,7 @@ def _newton(V: Array, free: Mask, slope: Array, ridge: Array, shift: float) -> t
         total[mine] = both[:, :, 1].sum(1)
     if (mine := np.flatnonzero(by_rank)).size:
         F = V[mine] * free[mine][:, :, None]
-        own = np.maximum(ridge[mine], shift + RIDGED * (ridge[mine] - shift).max())[:, None]
+        own = np.maximum(ridge[mine], least[mine])[:, None]
         G = np.matmul(F.transpose(0, 2, 1), F)
         G[:, np.arange(k), np.arange(k)] += own
         right = np.stack([np.where(free[mine], -slope[mine], 0.0), free[mine].astype(np.float64)], axis=2)

@@ -130,7 +130,7 @@ def _solved(
                 found = finer if finer is not None and finer.gap < found.gap else found
             return found, one_by_one.n_iter, "apart", tuple(one_by_one.path)
         before = one_by_one.n_iter
-    if falls_apart(problem.f):  # its rows were picked without a look at their rank
+    if any(len(U) < k for U, k in zip(problem.f.bases, problem.f.ranks, strict=True)):  # picked without a look at that
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
     if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):

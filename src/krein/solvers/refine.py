@@ -20,13 +20,13 @@ from tqdm import tqdm
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import warn
-from krein.kernels import Evaluator, take
+from krein.kernels import Evaluator, count_objects, take
 from krein.solvers.dense_dual import NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
 from krein.solvers.problem import central_multiplier
 from krein.solvers.smo import BLOCK, descend
 
-__all__ = ["SCREENED", "refine_exactly"]
+__all__ = ["ALLOWED", "SCREENED", "kernel_product", "refine_exactly"]
 
 SCREENED = (1e-2, 100)  # relative gap of the factored dual that is enough, and its steps at most
 ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
@@ -111,11 +111,16 @@ class _Exact:
 
     def product(self, b: Array, some: Indices) -> Array:
         """(K b)[some], in chunks."""
-        used = np.flatnonzero(b)
-        out, weights = np.zeros(len(some)), b[used]
-        for part, block in self.evaluator.chunks(take(self.objects, some), take(self.objects, used)):
-            out[part] = block @ weights.astype(block.dtype, copy=False)
-        return out
+        return kernel_product(self.evaluator, self.objects, b, take(self.objects, some))
+
+
+def kernel_product(evaluator: Evaluator, objects: Any, b: Array, others: Any) -> Array:
+    """k(others, objects) b, in chunks, without the objects whose b is zero."""
+    used = np.flatnonzero(b)
+    out, weights = np.zeros(count_objects(others)), b[used]
+    for part, block in evaluator.chunks(others, take(objects, used)):
+        out[part] = block @ weights.astype(block.dtype, copy=False)
+    return out
 
 
 class _Pool:
