@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification
 import krein
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
-from krein.solvers import refine, smo
+from krein.solvers import refine, rows, smo
 from krein.solvers.dense_dual import NotConverged
 
 COARSE: dict[str, Any] = {"n_blocks": 3, "rank": 12, "random_state": 0}
@@ -49,13 +49,13 @@ def test_rows_join_until_none_violates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "POOL", 0.2)
     monkeypatch.setattr(refine, "LEAST", 50)
     joined: list[int] = []
-    join = refine._Pool.join
+    join = rows.Pool.join
 
     def spy(pool: Any, more: Any) -> None:
         joined.append(len(more))
         join(pool, more)
 
-    monkeypatch.setattr(refine._Pool, "join", spy)
+    monkeypatch.setattr(rows.Pool, "join", spy)
     machine = SVC(refine="exact", **poor).fit(X, y)
     theirs = svm.SVC(gamma=0.5, tol=1e-6).fit(X, y)
     assert joined[0] < len(theirs.support_)  # the first pool could not do
@@ -77,13 +77,13 @@ def test_a_row_is_checked_again_only_where_the_solution_moved_that_far(monkeypat
     monkeypatch.setattr(refine, "LEAST", 50)
     monkeypatch.setattr(refine, "ROUGH", 1.0)
     checked: list[int] = []
-    product = refine._Exact.product
+    product = rows.Exact.product
 
     def spy(exact: Any, b: Any, some: Any) -> Any:
         checked.append(len(some))
         return product(exact, b, some)
 
-    monkeypatch.setattr(refine._Exact, "product", spy)
+    monkeypatch.setattr(rows.Exact, "product", spy)
     machine = SVC(refine="exact", gamma=0.5, **COARSE).fit(X, y)
     assert len(checked) >= 3
     assert checked[-1] < 0.5 * checked[1]  # the first is the start's own

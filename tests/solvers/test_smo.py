@@ -25,8 +25,17 @@ def problem(kind: str, m: int = 120) -> tuple[Any, Task]:
     return K, Task(kind, np.arange(m), np.zeros(m), np.zeros(m), np.ones(m), total=20.0)
 
 
-def entries_of(K: Any) -> Any:
-    return lambda some, columns: K[some] if columns is None else K[np.ix_(some, columns)]
+class Dense:
+    """A matrix that is there."""
+
+    def __init__(self, K: Any) -> None:
+        self.K = K
+
+    def among(self, some: Any) -> Any:
+        return self.K[np.ix_(some, some)]
+
+    def times(self, some: Any, weights: Any) -> Any:
+        return self.K[:, some] @ weights
 
 
 @pytest.mark.parametrize("block", [7, 40, 800])
@@ -36,7 +45,7 @@ def test_the_objective_and_the_conditions(kind: str, block: int, monkeypatch: py
     K, task = problem(kind)
     b = np.where(np.arange(len(K)) < task.total, 1.0, 0.0)  # zero, or the first 20 at their ends
     product = K @ b
-    steps, worst = descend(task, b, product, entries_of(K), 1e-7, 10**6)
+    steps, worst = descend(task, b, product, Dense(K), 1e-7, 10**6)
     assert steps > 0
     assert worst <= 1e-7
     np.testing.assert_allclose(product, K @ b, atol=1e-10)
@@ -52,7 +61,7 @@ def test_it_gives_up_after_its_steps() -> None:
     K, task = problem("margin")
     b = np.zeros(len(K))
     product = np.zeros(len(K))
-    steps, worst = descend(task, b, product, entries_of(K), 1e-12, 1)
+    steps, worst = descend(task, b, product, Dense(K), 1e-12, 1)
     assert steps >= 1
     assert worst > 1e-12
-    assert descend(task, b, product, entries_of(K), 1e-7, 0) == (0, pytest.approx(worst))
+    assert descend(task, b, product, Dense(K), 1e-7, 0) == (0, pytest.approx(worst))

@@ -24,7 +24,8 @@ from krein.kernels import RBF, Evaluator, Kernel, Linear, Polynomial, Precompute
 from krein.kernels.objects import is_sparse
 from krein.solvers.dense_dual import Task, libsvm
 from krein.solvers.dual import Dual
-from krein.solvers.refine import ALLOWED, kernel_product
+from krein.solvers.refine import ALLOWED
+from krein.solvers.rows import kernel_product
 
 __all__ = ["affordable", "quietly", "solve_task"]
 

@@ -106,12 +106,22 @@ def squared_distances(a: Any, b: Any, scale: float = 1.0) -> Array:
             return squared_distances(*_double(given_a, given_b), scale).astype(np.float32)
         if dense:
             return np.asarray(cdist(a, b, "sqeuclidean"))
-    squares = inner(a, b)
-    squares *= -2
-    with np.errstate(invalid="ignore"):
-        squares += norms_a[:, None]
-        squares += norms_b
-    return np.maximum(squares, 0, out=squares)
+    if dense:  # both lengths as two more features, so that the product is all of it: each pass over it costs as much
+        squares: Array = _beside(-2 * a, norms_a, 1) @ _beside(b, 1, norms_b).T
+    else:
+        squares = inner(a, b)
+        squares *= -2
+        with np.errstate(invalid="ignore"):
+            squares += norms_a[:, None]
+            squares += norms_b
+    return np.abs(squares, out=squares)  # below zero by rounding alone
+
+
+def _beside(a: Array, first: Any, second: Any) -> Array:
+    """``a`` with two more columns."""
+    out = np.empty((a.shape[0], a.shape[1] + 2), dtype=a.dtype)
+    out[:, :-2], out[:, -2], out[:, -1] = a, first, second
+    return out
 
 
 def manhattan(a: Any, b: Any) -> Array:

@@ -8,14 +8,14 @@ of all rows then follows by one product; so only rows that ever move are evaluat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.solvers.dense_dual import Task
 
-__all__ = ["descend"]
+__all__ = ["Rows", "descend"]
 
 BLOCK = 1200  # rows that are solved together
 SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
@@ -23,12 +23,21 @@ STEPS = 20  # pairs in a block at most, per row
 FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
 
 
-def descend(
-    task: Task, b: Array, product: Array, rows: Callable[[Indices, Indices | None], Array], tol: float, limit: int
-) -> tuple[int, float]:
+class Rows(Protocol):
+    """A symmetric matrix K that is known by some of its rows at a time."""
+
+    def among(self, some: Indices) -> Array:
+        """K[some][:, some]."""
+        ...
+
+    def times(self, some: Indices, weights: Array) -> Array:
+        """K[:, some] weights."""
+        ...
+
+
+def descend(task: Task, b: Array, product: Array, matrix: Rows, tol: float, limit: int) -> tuple[int, float]:
     """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; returns (steps, violation).
 
-    ``rows(some, columns)`` is K[some][:, columns], or K[some] for None, which may be overwritten by the next call.
     After ``limit`` steps it gives up.
     """
     gradient = product - task.linear
@@ -40,15 +49,14 @@ def descend(
         if worst <= tol or steps >= limit:
             break
         block = _block(rise, fall, block)
-        inner = np.asarray(rows(block, block), dtype=np.float64)
+        inner = np.asarray(matrix.among(block), dtype=np.float64)
         moved = b[block]
         used = _pairs(task.on(block), inner, gradient[block], moved, max(SHARE * worst, 0.5 * tol))
         if used == 0:  # nothing in the block can move: rounding
             break
         steps += used
         changed = np.flatnonzero(moved != b[block])  # often few
-        some = rows(block[changed], None)
-        gradient += (moved - b[block])[changed].astype(some.dtype) @ some
+        gradient += matrix.times(block[changed], (moved - b[block])[changed])
         b[block] = moved
     product[:] = gradient + task.linear
     return steps, worst
@@ -56,38 +64,46 @@ def descend(
 
 def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
     """Solve a block to ``tol``, two rows at a time; ``b`` and ``gradient`` are moved in place. Returns the steps."""
-    diagonal = np.diagonal(K)
-    gains = diagonal[:, None] + diagonal - 2.0 * K  # curvature of each pair, then what a unit of slope gains by it
-    np.maximum(gains, FLAT * max(float(diagonal.mean()), 1e-300), out=gains)
-    np.divide(1.0, gains, out=gains)
+    diagonal = np.diagonal(K).copy()
+    flat = FLAT * max(float(diagonal.mean()), 1e-300)
+    gains, known = np.empty_like(K), [False] * len(b)  # what a unit of slope gains by a pair: of rows that are chosen
     rising, falling = _rising(task, b), _falling(task, b)
     low, high, eps = task.low.tolist(), task.high.tolist(), task.epsilon
-    slope, score, change = np.empty_like(b), np.empty_like(b), np.empty_like(b)
+    slope, score = np.empty_like(b), np.empty_like(b)
     for step in range(STEPS * len(b)):
         np.add(gradient, rising, out=slope)
         i = int(slope.argmin())
         least = slope[i]
+        gain = gains[i]
+        if not known[i]:
+            known[i] = True
+            np.multiply(K[i], -2.0, out=gain)
+            gain += diagonal
+            gain += diagonal[i]
+            np.maximum(gain, flat, out=gain)
+            np.divide(1.0, gain, out=gain)
         np.add(gradient, falling, out=slope)
         slope -= least
-        np.maximum(slope, 0.0, out=slope)
-        np.multiply(slope, slope, out=score)
-        score *= gains[i]
+        np.abs(slope, out=score)
+        score *= slope  # a pair that would lose stays below all that gain
+        score *= gain
         j = int(score.argmax())
-        if slope[j] <= tol and slope.max() <= tol:
+        violation = float(slope[j])
+        if violation <= tol and slope.max() <= tol:
             return step
         bi, bj = float(b[i]), float(b[j])
         top = 0.0 if eps and bi < 0.0 else high[i]  # a step ends where the slope of epsilon |b| changes
         bottom = 0.0 if eps and bj > 0.0 else low[j]
-        t = min(float(slope[j] * gains[i, j]), top - bi, bj - bottom)
+        t = min(violation * float(gain[j]), top - bi, bj - bottom)
         b[i] = bi = top if t == top - bi else bi + t
         b[j] = bj = bottom if t == bj - bottom else bj - t
         rising[i] = np.inf if bi >= high[i] else eps if bi >= 0.0 else -eps
         rising[j] = np.inf if bj >= high[j] else eps if bj >= 0.0 else -eps
         falling[i] = -np.inf if bi <= low[i] else -eps if bi <= 0.0 else eps
         falling[j] = -np.inf if bj <= low[j] else -eps if bj <= 0.0 else eps
-        np.subtract(K[i], K[j], out=change)
-        change *= t
-        gradient += change
+        np.subtract(K[i], K[j], out=score)
+        score *= t
+        gradient += score
     return STEPS * len(b)
 
 
