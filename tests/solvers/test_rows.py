@@ -23,7 +23,12 @@ def rbf(A: Any, B: Any) -> Any:
     return np.exp(-0.2 * ((A[:, None] - B) ** 2).sum(-1))
 
 
-KERNELS: list[Any] = [krein.RBF(gamma=0.2), krein.Laplacian(gamma=0.2), as_kernel(rbf), krein.Polynomial(degree=2, gamma=0.2)]
+KERNELS: list[Any] = [
+    krein.RBF(gamma=0.2),
+    krein.Laplacian(gamma=0.2),
+    as_kernel(rbf),
+    krein.Polynomial(degree=2, gamma=0.2),
+]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])
