@@ -63,6 +63,8 @@ def refine_exactly(
     product = np.zeros(len(b))
     product[pool.where] = exact.product(b, pool.where)
     room = np.full(len(b), -np.inf)  # how far the solution may move before a row that is not in the pool matters
+    history: list[Array] = [np.zeros(len(b))]  # the coefficients by which rows were checked,
+    since = np.zeros(len(b), dtype=np.intp)  # and which of them the product of a row is
     steps, left, worst, mu, rough = dual.n_iter, 0, np.inf, 0.0, True
     path: Path = ()  # products of rows that need no look are old, but their conditions hold: they add nothing to a gap
     with tqdm(desc="refine", disable=verbose <= 0) as bar:
@@ -78,7 +80,7 @@ def refine_exactly(
             unsure = room < -allowed
             unsure[where] = False
             there = np.flatnonzero(unsure)
-            product[there] = exact.product(b, there)
+            _follow(exact, b, product, there, since, history)
             room[there] = _slack(task, product - task.linear + mu)[there]
             left = int(np.count_nonzero(room[there] < -allowed))
             path = (*path, (steps, _judged(task, exact, b, mu, product, steps, False).gap))
@@ -99,6 +101,17 @@ def refine_exactly(
             NotConverged,
         )
     return _polished(task, exact, found, allowed, tol) if fine < ALLOWED else found
+
+
+def _follow(exact: Exact, b: Array, product: Array, there: Indices, since: Indices, history: list[Array]) -> None:
+    """Make the product of the rows ``there`` that of ``b``, from where it was if few coefficients moved since."""
+    for step in np.unique(since[there]):
+        mine, moved = there[since[there] == step], b - history[step]
+        if np.count_nonzero(moved) > np.count_nonzero(b):
+            product[mine], moved = 0.0, b
+        product[mine] += exact.product(moved, mine)
+    since[there] = len(history)
+    history.append(b.copy())
 
 
 def _factored(a: Approximation, task: Task, dual: Dual) -> Array:
