@@ -15,6 +15,7 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.kernels import Evaluator, Kernel, count_objects, is_vectors, take
+from krein.kernels.counting import note
 from krein.kernels.objects import is_sparse
 from krein.solvers.smo import BLOCK, Rows
 
@@ -51,8 +52,9 @@ class Exact:
         some = take(self.objects, self._sample())
         single, double = some.astype(np.float32), some.astype(np.float64)
         kernel = self.evaluator.kernel
+        note(kernel.block_entries(single.shape[0], single.shape[0], same=True))
         with np.errstate(over="ignore", invalid="ignore"):  # double is the answer to what is too large
-            error = np.asarray(kernel(single, single), dtype=np.float64) - kernel(double, double)
+            error = self.evaluator.block(double, double) - kernel(single, single)
         minds = not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable
         wanted = np.float64 if minds else np.float32
         return self if dtype == wanted else Exact(kernel, self.objects.astype(wanted))
