@@ -94,10 +94,11 @@ def refine_exactly(
             rough = left > MANY * len(where)
     found = replace(_judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed), path=path)
     if not found.converged:
+        advice = "Raise the rank, so that it starts nearer, or tol." if left else "Lower C, or raise tol."
         warn(
             f"refine='exact' ended with {left} of {len(b)} rows outside the pool that violate their condition, and "
-            f"with a violation of {worst:.2g} in it where {allowed:.2g} is allowed; the relative duality gap is "
-            f"{found.gap:.2g}. Raise the rank, so that it starts nearer, or tol.",
+            f"with a violation of {worst:.2g} in it where {allowed:.2g} is allowed, after {steps} steps; the relative "
+            f"duality gap is {found.gap:.2g}. {advice}",
             NotConverged,
         )
     return _polished(task, exact, found, allowed, tol) if fine < ALLOWED else found
