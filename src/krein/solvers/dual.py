@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -30,6 +31,9 @@ BISECTED = 1e-12  # the gap above which "apart" came to its multiplier by halves
 APART_RATIO = 3.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
 ROUNDING = 1e-12  # of a row's range
 POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
+WIDE = 1e6  # ranges above this, in units of slope over curvature, are cut to less as long as no row asks for more:
+NARROW, WIDER = 1e4, 100.0  # what they are cut to first, and how that grows
+TOUCH = 0.01  # of its range, that a row is away from an end
 CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
 
 
@@ -93,8 +97,15 @@ def solve_dual(
             "method at 'auto'."
         )
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
-    point, steps, used, path = _solved(problem, tol, int(max_iter), _begun(problem, chosen, start), method, verbose)
-    point = _tidied(problem, point, tol)
+    begun = _begun(problem, chosen, start)
+    steps = 0
+    path: Path = ()
+    for some in _narrowed(problem):
+        point, taken, used, fell = _solved(some, tol, int(max_iter), begun, method, verbose)
+        point = _tidied(some, point, tol)
+        steps, path = steps + taken, (*path, *((steps + step, gap) for step, gap in fell))
+        if point.gap <= tol and not _touches(point.b, some, problem):
+            break
     own = point.b[chosen] if problem.f is f else point.b  # other rows were carried along, or none
     path = (*path, (steps, point.gap))
     return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used, path)
@@ -177,6 +188,29 @@ def _tidied(problem: Problem, point: Point, tol: float) -> Point:
     if abs(float(b.sum()) - problem.total) > abs(float(point.b.sum()) - problem.total) + 1e-12 * float(np.abs(b).sum()):
         return point
     return tidy if tidy.gap <= max(point.gap, EXACT * tol) else point
+
+
+def _narrowed(problem: Problem) -> Iterator[Problem]:
+    """The problem, after ones whose wide ranges are cut, less and less: what no cut touches solves them all.
+
+    Over a range of 1e10 a gap says little: rounding times the range exceeds the objective of a wide margin.
+    """
+    curvature = float(np.abs(problem.f.diagonal()).mean())
+    unit = (float(np.abs(problem.linear).mean()) + problem.epsilon) / max(curvature, 1e-300)
+    widest = float(np.maximum(-problem.low, problem.high).max())
+    limit = NARROW * unit if widest > WIDE * unit > 0.0 else widest
+    while limit < widest:
+        low, high = np.maximum(problem.low, -limit), np.minimum(problem.high, limit)
+        if low.sum() < problem.total < high.sum():
+            yield replace(problem, low=low, high=high)
+        limit *= WIDER
+    yield problem
+
+
+def _touches(b: Array, cut: Problem, whole: Problem) -> bool:
+    """Whether a row lies at an end that it has only because its range was cut."""
+    up, down = b >= (1.0 - TOUCH) * cut.high, b <= (1.0 - TOUCH) * cut.low
+    return bool((up & (cut.high < whole.high)).any() or (down & (cut.low > whole.low)).any())
 
 
 def _suits_apart(problem: Problem) -> bool:
