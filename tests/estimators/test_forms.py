@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from sklearn import svm
 from sklearn.metrics.pairwise import rbf_kernel
@@ -145,14 +146,7 @@ def test_a_column_of_text_in_a_frame_is_its_strings():
     words = [f"{'ab'[i % 2]}{i % 5}" for i in range(40)]
     y = np.arange(40) % 2
     expected = krein.SVC(kernel=jaccard).fit(words, y).decision_function(words)
-    frames = [pd.DataFrame({"word": words})]
-    try:
-        import polars
-    except ImportError:
-        pass
-    else:
-        frames.append(polars.DataFrame({"word": words}))
-    for frame in frames:
+    for frame in (pd.DataFrame({"word": words}), polars.DataFrame({"word": words})):
         machine = krein.SVC(kernel=jaccard).fit(frame, y)
         assert isinstance(machine.approximation_.objects, list)
         np.testing.assert_allclose(machine.decision_function(frame), expected)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pytest
 from scipy import sparse
 
@@ -220,13 +221,8 @@ def test_a_gaussian_process_takes_no_other_objects_than_the_rest() -> None:
 
 @pytest.mark.filterwarnings("ignore::krein.KreinWarning")
 def test_a_column_of_a_data_frame_is_learned_from_and_predicted() -> None:
-    frames = [pytest.importorskip("pandas").DataFrame({"name": X})]
-    with contextlib.suppress(ImportError):
-        import polars
-
-        frames.append(polars.DataFrame({"name": X}))
     wanted = krein.SVC(kernel=edit, random_state=0).fit(X, y).decision_function(X)
-    for frame in frames:
+    for frame in (pandas.DataFrame({"name": X}), polars.DataFrame({"name": X})):
         model = krein.SVC(kernel=edit, random_state=0).fit(frame, y)
         np.testing.assert_array_equal(model.decision_function(frame), wanted)
 
