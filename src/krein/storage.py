@@ -28,6 +28,7 @@ __all__ = [
 
 STORAGE = ("float64", "float32", "float16", "int8")
 TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds
+SPARSE = 4  # rows for one that is not zero, from which on it pays to pick those
 
 
 class _Small(NamedTuple):
@@ -67,7 +68,10 @@ def product(stored: Any, w: Array) -> Array:
 
 
 def transposed_product(stored: Any, x: Array) -> Array:
-    """Bᵀx in float64 for x of shape (rows,) or (rows, p)."""
+    """Bᵀx in float64 for x of shape (rows,) or (rows, p); rows where a vector is zero cost nothing if they are many."""
+    if x.ndim == 1 and SPARSE * np.count_nonzero(x) < len(x):
+        used = np.flatnonzero(x)
+        stored, x = stored[used], x[used]
     if stored.size <= TILE:
         return np.asarray(stored.astype(np.float64, copy=False).T @ x)  # converted as it lies, not transposed
     out = np.zeros((stored.shape[1], *x.shape[1:]))
