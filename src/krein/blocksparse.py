@@ -281,7 +281,8 @@ class BlockSparse:
         """The inverse of the diagonal blocks of M + shift I; of their absolute value unless M is block-diagonal."""
         inverses = {}
         for i, block in enumerate(self.diagonal_blocks()):
-            values, vectors = np.linalg.eigh(block)
+            plain = dense.is_diagonal(block)  # as of a matrix taken whole
+            values, vectors = (np.diagonal(block), None) if plain else np.linalg.eigh(block)
             values = values + shift
             tiny = 10 * len(block) * EPS * float(np.abs(values).max(initial=0.0))
             if self.is_block_diagonal:
@@ -289,5 +290,5 @@ class BlockSparse:
                     raise dense.singular(f"block {i} of the matrix", values)
             else:
                 values = np.maximum(np.abs(values), max(tiny, np.finfo(float).tiny))
-            inverses[i, i] = (vectors / values) @ vectors.T
+            inverses[i, i] = np.diag(1.0 / values) if vectors is None else (vectors / values) @ vectors.T
         return BlockSparse.from_blocks(self.ranks, inverses)

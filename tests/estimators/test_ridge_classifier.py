@@ -31,8 +31,8 @@ def test_linear_is_scikit_learns_ridge_classifier(n_classes, weighted, class_wei
 
 
 def test_each_class_is_a_regression_on_one_factorization(monkeypatch):
-    calls = []
-    monkeypatch.setattr(ridge, "solve_factored", lambda *args: calls.append(args) or np.zeros((len(X), 3)))
+    calls, solve = [], ridge.solve_factored
+    monkeypatch.setattr(ridge, "solve_factored", lambda *args: calls.append(args) or solve(*args))
     KernelRidgeClassifier(0.1).fit(X, y)
     assert len(calls) == 1
     monkeypatch.undo()

@@ -22,6 +22,7 @@ from krein.blocksparse import DENSE_LIMIT, EPS, BlockSparse
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.expansion import Expansion, expand, is_exact
 from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.ridge_solve import solve_factored
 from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.kernels import Precomputed, is_vectors
@@ -300,8 +301,10 @@ class KernelPCA(KernelTransformer):
             )
             b, direct = b.corrected("clip"), False
         self.X_transformed_fit_ = Z
-        self.dual_coef_ = b.factorization.solve(np.asarray(a.objects, dtype=np.float64), self.alpha)
-        self._preimage = expand(b, self.dual_coef_, direct)
+        targets = np.asarray(a.objects, dtype=np.float64)
+        ridges = np.full(targets.shape[1], self.alpha + b.factorization.shift)
+        self.dual_coef_, inner = solve_factored(b.factorization, np.ones(len(Z)), targets, ridges)
+        self._preimage = expand(b, self.dual_coef_, direct, inner)
 
 
 def _signs(centred: Centred, inside: Array) -> Array:

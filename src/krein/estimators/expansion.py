@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.arrays import Array
+from krein.eigensystem import eigensystem
 from krein.estimators.given import GivenRows
 from krein.kernels import Evaluator, Precomputed, count_objects, take
 from krein.kernels.objects import rows
@@ -80,9 +81,18 @@ def own_matrix(a: Approximation, *, anew: bool = False) -> Array:
     return K
 
 
-def expand(a: Approximation, dual: Array, direct: bool) -> Expansion:
-    """Return x -> k(x, X) dual for dual of shape (n, p); ``direct`` where the kernel's own values are meant."""
-    inner = a.factorization.core @ a.factorization.project(dual)
+def expand(a: Approximation, dual: Array, direct: bool, inner: Array | None = None) -> Expansion:
+    """Return x -> k(x, X) dual for dual of shape (n, p); ``direct`` where the kernel's own values are meant.
+
+    ``inner``, (r, p), is M Uᵀ dual where that is known better than the dual: a ridge solution has a part off the span
+    of U, the residual over alpha, that no similarity sees, but that rounding turns into one where alpha is small.
+    """
+    f = a.factorization
+    if inner is None:
+        inner = f.core @ f.project(dual)
+    elif direct:
+        system = eigensystem(f.core, f.ranks)
+        dual = f.lift(system.apply(1.0 / system.values, inner))
     if not direct:
         return Expansion(a, inner)
     used = np.flatnonzero(np.any(dual != 0.0, axis=1))

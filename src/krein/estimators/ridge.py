@@ -107,11 +107,12 @@ class _Ridge(KernelMachine):
             scores = _scores(path, task, (alphas + f.shift) / unit, a.seed)
             self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
             self.loo_scores_ = np.array([s.values for s in scores])
-            dual = path.solve(task.targets, (self.alpha_ + f.shift) / unit)
+            ridges = np.full(task.targets.shape[1], (self.alpha_ + f.shift) / unit)
+            dual, inner = solve_factored(f, weights, task.targets, ridges, path)
         else:
             self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
-            dual = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit)
-        self._expansion = expand(a, dual, self._direct)
+            dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit)
+        self._expansion = expand(a, dual, self._direct, inner)
         return dual
 
     def _learn_whole(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:

@@ -6,6 +6,8 @@ In: a factorization, or a kernel and objects; weights, targets and one t = alpha
 
 from __future__ import annotations
 
+import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -18,34 +20,51 @@ from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects
 from krein.kernels.objects import rows
 from krein.shared import precise
-from krein.solvers.leave_one_out import Spectrum, decompose
+from krein.solvers.leave_one_out import Factored, Spectrum, decompose
 
 __all__ = ["solve_factored", "solve_whole"]
 
+FLOOR = 10.0  # of sqrt(r) roundings of the largest eigenvalue: no alpha below is one
+LOST = 1e-5  # of y, which rounding may cost a prediction of the kernel's own values
 SINGULAR = 4.0  # roundings of its own diagonal that a row has to have for itself
 CHUNK = 2**22  # numbers of the matrix that are evaluated at a time
 
 
-def solve_factored(f: Factorization, weights: Array, y: Array, ridges: Array) -> Array:
-    """(K + t W⁻¹)⁻¹ y, column by column where t differs."""
+def solve_factored(
+    f: Factorization, weights: Array, y: Array, ridges: Array, path: Spectrum | Factored | None = None
+) -> tuple[Array, Array]:
+    """(K + t W⁻¹)⁻¹ y, column by column where t differs, and M Uᵀ times that, (r, p); ``path`` if it is there already.
+
+    The second is Uᵀ(y - t W⁻¹ dual) where t is small: as good as y is, while a product with the dual, whose part off
+    the span of U is as large as y / t, would have an error of rounding times the largest eigenvalue over t.
+    """
     plain = bool(np.all(weights == 1.0))
-    dual, path = np.empty(y.shape), None
-    for t in np.unique(ridges):
+    dual, inner = np.empty(y.shape), np.empty((f.rank, y.shape[1]))
+    ends = f.ends()
+    size = max(abs(ends.smallest), abs(ends.largest))
+    for t in np.unique(ridges).tolist():
         mine = ridges == t
-        if plain and t > 0.0:
-            try:
-                dual[:, mine] = f.solve(y[:, mine], float(t) - f.shift)
-                continue
-            except InputError:  # singular: there may be least squares
-                pass
-        path = decompose(f, weights) if path is None else path
-        if isinstance(path, Spectrum) and path.least_squares(float(t)):
-            warn(
-                f"alpha = {t:g} leaves a singular matrix, so the smallest solution of the least squares is used. Pass "
-                "a larger alpha for a unique one."
-            )
-        dual[:, mine] = path.solve(y[:, mine], float(t))
-    return dual
+        solved, regular = None, True
+        if plain and path is None and t > FLOOR * math.sqrt(max(1, f.rank)) * EPS * size:
+            with contextlib.suppress(InputError):  # singular: there may be least squares
+                solved = f.solve(y[:, mine], t - f.shift)
+        if solved is None:
+            path = decompose(f, weights) if path is None else path
+            if isinstance(path, Spectrum):
+                if path.least_squares(t):
+                    warn(
+                        f"alpha = {t:g} leaves a matrix that is singular to rounding (its largest eigenvalue is "
+                        f"{size:.3g}), so the smallest solution of the least squares is used. Pass a larger alpha, or "
+                        "scale the data."
+                    )
+                regular = t > path.rounding
+            solved = path.solve(y[:, mine], t)
+        dual[:, mine] = solved
+        stable = regular and t < size and weights.min() > 0.0  # a row of no weight has a value of its own
+        inner[:, mine] = (
+            f.project(y[:, mine] - (t / weights)[:, None] * solved) if stable else f.core @ f.project(solved)
+        )
+    return dual, inner
 
 
 def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: Array) -> Array | None:
@@ -67,6 +86,14 @@ def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: 
             )
             return None
         dual[:, mine], _ = scipy.linalg.lapack.dpftrs(n, factor, y[:, mine], uplo="L")
+        lost = EPS * math.sqrt(n) * float((diagonal - t / weights).max()) * np.linalg.norm(dual[:, mine], axis=0)
+        if (lost > LOST * np.linalg.norm(y[:, mine], axis=0) / math.sqrt(n)).any():
+            warn(
+                f"alpha = {t:g} is so small beside the matrix of {n} rows that predictions would lose "
+                f"{math.ceil(16 + math.log10(LOST))} digits and more to rounding, so a factored approximation of it is "
+                "used. Pass a larger alpha, or scale the data."
+            )
+            return None
     return dual
 
 

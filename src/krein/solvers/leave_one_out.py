@@ -44,14 +44,14 @@ class Spectrum:
     def solve(self, y: Array, t: float) -> Array:
         """(K + t W⁻¹)⁻¹ y for y of shape (n, p); at t = 0, to rounding, the smallest solution of the least squares."""
         gone = self.singular(t)
-        if gone.any() and t > self._rounding:
+        if gone.any() and t > self.rounding:
             raise InputError(
                 f"alpha + shift = {t:g} meets an eigenvalue of {-t:g} of the indefinite matrix, so that the system is "
                 'singular. Pass another alpha, or correction="clip" or "flip".'
             )
         inside = self._inside(y)
         lifted = self._lift(self.f, self.system.combine(inside / np.where(gone, np.inf, self._moved(t))[:, None]))
-        if t > self._rounding and not self._full:
+        if t > self.rounding and not self._full:
             rest = self._lift(self.f, self.system.combine(inside))
             np.subtract(y, rest, out=rest)
             rest /= t
@@ -61,17 +61,18 @@ class Spectrum:
 
     def singular(self, t: float) -> BoolArray:
         """Which eigenvalues of S K S + t I are nothing but rounding."""
-        return np.asarray(np.abs(self._moved(t)) <= self._rounding)
+        return np.asarray(np.abs(self._moved(t)) <= self.rounding)
 
     def least_squares(self, t: float) -> bool:
         """Whether t is nothing and the matrix singular."""
-        return t <= self._rounding and (not self._full or bool(self.singular(t).any()))
+        return t <= self.rounding and (not self._full or bool(self.singular(t).any()))
 
     def _moved(self, t: float) -> Array:
         return np.asarray(self.system.values + t)
 
     @cached_property
-    def _rounding(self) -> float:
+    def rounding(self) -> float:
+        """Below it an eigenvalue, or t, is nothing."""
         size = float(np.abs(self.system.values).max(initial=0.0))
         return 10.0 * math.sqrt(max(1, self.system.rank)) * EPS * size
 
@@ -101,7 +102,7 @@ class Spectrum:
         f = self.f if rows is None else restricted(self.f, rows)
         here = slice(None) if rows is None else rows
         w, both = self.weights[here], np.column_stack([y, np.ones(len(y))]) if intercept else y
-        good = np.array([t > self._rounding and not self.singular(t).any() for t in ridges.tolist()], dtype=bool)
+        good = np.array([t > self.rounding and not self.singular(t).any() for t in ridges.tolist()], dtype=bool)
         t = ridges[good]
         inside = self._inside(both)
         factors = t[:, None] / self._moved(t[:, None])  # (t, r)
