@@ -74,16 +74,17 @@ class Task:
         """What violations are compared with, for rounding."""
         return float(np.abs(self.linear).max(initial=0.0)) + self.epsilon
 
-    @property
-    def spread(self) -> float:
+    def spread(self, own: float) -> float:
         """What they are compared with to be small: a label, or what half of the targets are within; 0 if nothing is.
 
-        An offset is the intercept's, and an outlier says nothing of the others.
+        An offset is the intercept's, and an outlier says nothing of the others. Where most targets are the same, or far
+        beyond what a coefficient can do, it is what one of them can: the upper end times ``own``, the mean k(x, x).
         """
         if self.kind != "tube":
             return self.size
         off = np.abs(self.linear - np.median(self.linear)) if len(self.linear) else np.zeros(1)
-        return float(np.median(off)) or float(np.mean(off))
+        half = float(np.median(off)) or float(np.mean(off))
+        return min(half, max(self.epsilon, own * float(np.median(self.high))) or half)
 
 
 def solve_dense(
@@ -172,14 +173,24 @@ def _dual(problem: Problem, b: Array, mu: float, steps: int, tol: float, method:
 
 
 def libsvm(
-    K: Any, task: Task, tol: float, max_iter: int, options: dict[str, Any], kernel: dict[str, Any] | None = None
+    K: Any,
+    task: Task,
+    tol: float,
+    max_iter: int,
+    options: dict[str, Any],
+    kernel: dict[str, Any] | None = None,
+    own: float | None = None,
 ) -> tuple[Array, float, int, bool]:
-    """Return (b, intercept, iterations, whether it came to an end) of LIBSVM; K is the rows themselves for a kernel."""
+    """Return (b, intercept, iterations, whether it came to an end) of LIBSVM.
+
+    K is the rows themselves for a ``kernel`` that LIBSVM has; the mean of its diagonal is then to be given.
+    """
     limit = max_iter if max_iter > 0 else max(CAP, 100 * len(task.rows))
     given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": limit, **options}
     reach = task.high - task.low
     # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first, without an offset
-    size, middle = (task.spread or 1.0, float(np.median(task.linear))) if task.kind == "tube" else (1.0, 0.0)
+    own = float(np.abs(np.diagonal(K)).mean()) if own is None else own
+    size, middle = (task.spread(own) or 1.0, float(np.median(task.linear))) if task.kind == "tube" else (1.0, 0.0)
     peak = float(np.abs(K).max(initial=0.0)) if kernel is None else 1.0
     unit = 1.0 if peak == 0.0 or 1.0 / HUGE < peak < HUGE else peak  # its float32 ends at 3e38: K / u and u C have b u
     K, weights = (K, reach) if unit == 1.0 else (K / unit, np.minimum(reach * unit, np.finfo(float).max))

@@ -52,7 +52,8 @@ def refine_exactly(
     """
     fine = min(ALLOWED, 1e3 * tol)
     exact = Exact(a.kernel, take(a.objects, task.rows))
-    size = task.spread or float(np.mean(exact.diagonal)) * float(task.high.max())
+    own = float(np.mean(exact.diagonal))
+    size = task.spread(own) or own * float(task.high.max())
     allowed = fine * size
     exact = exact.rounded(ROUNDED * allowed / max(float(np.linalg.norm(dual.coefficients)), 1e-300))
     slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
