@@ -44,7 +44,7 @@ DRAWN = 6000  # of them at least, if there are so many
 PER_BLOCK = (1024, 512, 256, 128, 64, 32, 16)  # rows per block on its own; fewer than
 OFTEN = 64  # only where these were the best
 RANK, HIGHEST = 64, 256  # of blocks on their own: the first one tried (or half of their rows), and the last
-COUPLED = ((1, 256), (8, 128), (32, 32))  # few blocks and their ranks
+COUPLED = ((8, 128), (1, 256), (32, 32))  # few blocks and their ranks; the others only if the first are not far behind
 LARGEST = 2048  # directions of coupled blocks: their spectrum costs the cube,
 DEEPEST = 512  # and of each the square for every row: 1 x 1024 takes three times as long as 1 x 512 to try
 STEEP = 4  # rows per direction below which a core of several blocks costs more to try than it may gain
@@ -221,12 +221,10 @@ class _Trials:
             c = self.n_blocks or round(self.n / b)
             self._try(c, min(RANK, max(1, self.n // (2 * c))), False)
         apart = max((t.score for t in self.tried), default=-math.inf)
-        before = -math.inf
         for c, k in COUPLED:
             found = self._try(self.n_blocks or c, max(1, min(k, LARGEST // (self.n_blocks or c))), True)
-            if found is not None and found.score < max(apart - FAR, before):  # more blocks will not be better either
+            if found is not None and found.score < apart - FAR:  # others of as many directions will not be better either
                 break
-            before = -math.inf if found is None else found.score
         return self.best if self.tried else None
 
     def over_budget(self) -> Trial | None:

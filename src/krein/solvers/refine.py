@@ -52,8 +52,8 @@ def refine_exactly(
     """
     fine = min(ALLOWED, 1e3 * tol)
     exact = Exact(a.kernel, take(a.objects, task.rows))
-    own = float(np.mean(exact.diagonal))
-    size = task.spread(own) or own * float(task.high.max())
+    usual = float(np.mean(exact.diagonal))
+    size = task.spread(usual) or usual * float(task.high.max())
     allowed = fine * size
     exact = exact.rounded(ROUNDED * allowed / max(float(np.linalg.norm(dual.coefficients)), 1e-300))
     slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
