@@ -219,3 +219,14 @@ def test_labels_from_noisy_indicators(seed: int) -> None:
         assert adjusted_rand_score(y, by_pivots(noisy)) == 1.0
         assert np.array_equal(by_pivots(noisy)[order], by_pivots(noisy[order]))
         assert adjusted_rand_score(y, by_rotation(noisy, rng)) > 0.9
+
+
+@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.2), krein.Laplacian(gamma=0.2)])
+def test_an_approximation_brings_its_kernel_and_gamma(kernel):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    X[::2] += 8.0
+    a = krein.approximate(X, kernel, random_state=0)
+    labels = SpectralClustering(2, approximation=a, random_state=0).fit(X).labels_
+    assert len(set(labels[::2])) == len(set(labels[1::2])) == 1
+    with pytest.raises(krein.InputError, match="was asked for"):
+        SpectralClustering(2, gamma=0.3, approximation=a).fit(X)

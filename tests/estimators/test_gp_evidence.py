@@ -96,3 +96,18 @@ def test_a_start_without_evidence_is_told():
     model = GaussianProcessRegressor(ConstantKernel(1.0) * RBF(1e4), alpha=0.0)
     with pytest.warns(KreinWarning, match="cannot be evaluated"), pytest.raises(np.linalg.LinAlgError, match="alpha"):
         model.fit(X, np.arange(10.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"n_blocks": 4, "rank": 100}], ids=["chosen", "given"])
+def test_the_slope_of_an_approximated_evidence_is_the_exact_ones(options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2100, 3))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=2100)
+    kernel = ConstantKernel(8.4) * RBF(1.67) + WhiteKernel(0.01)
+    model = GaussianProcessRegressor(kernel, optimizer=None, **options).fit(X, y)  # no two draws are equal
+    value, slope = model.log_marginal_likelihood(kernel.theta, eval_gradient=True)
+    exact, expected = (
+        Reference(kernel, optimizer=None).fit(X, y).log_marginal_likelihood(kernel.theta, eval_gradient=True)
+    )
+    assert value == pytest.approx(exact, abs=2.0)
+    np.testing.assert_allclose(slope, expected, atol=12.0)  # it was 900 for -2

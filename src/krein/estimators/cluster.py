@@ -137,8 +137,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
 
     @property
     def _width(self) -> Any:
-        usual = isinstance(self._similarity, Kernel) and self.gamma == 1.0
-        return None if usual else self.gamma
+        brought = isinstance(self._similarity, Kernel) or self.approximation is not None  # with a gamma of its own
+        return None if brought and self.gamma == 1.0 else self.gamma
 
     # -- the fit ---------------------------------------------------------------------------------------------------
 

@@ -25,18 +25,20 @@ from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
 from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
-from krein.estimators.whole import quietly, solve_task
+from krein.estimators.whole import quietly, refines_quickly, solve_task
 from krein.factorization import Factorization
-from krein.kernels import Kernel, Linear, take
+from krein.kernels import Kernel, Linear, count_objects, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, made_exact, solve_dense
 from krein.solvers.refine import SCREENED, refine_exactly
+from krein.solvers.rows import is_quick
 
 __all__ = ["DualMachine", "NotConverged"]
 
 REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
+QUICK_ROWS = 50_000  # the same where its rows need not be kept and the box is not wide,
 SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
 FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
@@ -95,7 +97,7 @@ class DualMachine(KernelMachine):
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
-        self._screened = screened = self._screens(objects, kernel)
+        self._screened = screened = self._screens(objects, kernel, targets, limits)
         if targets is not None and limits is not None:
             classes = is_classifier(self)
             y, own = targets[self._rows], limits[self._rows]
@@ -114,9 +116,17 @@ class DualMachine(KernelMachine):
             )
         return a, kept
 
-    def _screens(self, objects: Any, kernel: Kernel) -> bool:
+    def _screens(self, objects: Any, kernel: Kernel, targets: Any, limits: Array | None) -> bool:
         """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too."""
-        return self.refine is not None and self._takes_whole(objects, kernel, REFINED_ROWS)
+        if self.refine is None:
+            return False
+        most = REFINED_ROWS
+        if REFINED_ROWS < count_objects(objects) <= QUICK_ROWS and is_quick(kernel, objects):
+            usual = float(np.abs(kernel.diag(take(objects, np.arange(1000)))).mean())
+            spread = 1.0 if targets is None or is_classifier(self) else float(np.std(targets)) or 1.0
+            wide = 1.0 if limits is None else float(np.median(limits)) / spread
+            most = QUICK_ROWS if refines_quickly(kernel, objects, usual, wide) else most
+        return self._takes_whole(objects, kernel, most)
 
     # -- duals -----------------------------------------------------------------------------------------------------
 

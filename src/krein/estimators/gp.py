@@ -26,7 +26,7 @@ from krein.estimators.expansion import is_exact, seen_by
 from krein.estimators.given import given_matrix
 from krein.estimators.gp_checks import check_correction, check_unused, drawn, given_rows, normalised
 from krein.estimators.gp_evidence import Group, data_of, exact_evidence, judged, learn, noise_of, rescaled
-from krein.estimators.gp_known import diagonal, divided, evaluated, own_and_noise, settled_later
+from krein.estimators.gp_known import alike, diagonal, divided, evaluated, own_and_noise, settled_later
 from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, prior, residual, scaled, squeezed
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
@@ -301,7 +301,7 @@ approximation, n_jobs, verbose
 
     def _evidence_at(self, kernel: Any, whole: Group) -> float:
         clean = signal(kernel)
-        a = self._approximated(clean, whole, self._scale)
+        a = alike(self, translate(clean, self._scale), whole) if self.approximation is None else self._uncorrected
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
         f, system = self._completed(a, clean, whole)
         return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation import Approximation
+from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices, seed_from
 from krein.error_estimate import EXACT_ROWS
 from krein.estimators.cache import forget
@@ -22,7 +22,7 @@ from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, count_objects,
 from krein.objects import check_similarity, takes_vectors
 from krein.partition import partition
 
-__all__ = ["Evaluated", "diagonal", "divided", "evaluated", "own_and_noise", "settled_later"]
+__all__ = ["Evaluated", "alike", "diagonal", "divided", "evaluated", "own_and_noise", "settled_later"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,3 +133,16 @@ def own_and_noise(kernel: Any, X: Any) -> tuple[Array, Any]:
     """k(x, x) without noise, and the kernel's noise; objects are compared with themselves once if that will do."""
     clean, level = signal(kernel).diag(X), noise_level(kernel)
     return clean, kernel.diag(X) - clean if level is None else level
+
+
+def alike(machine: Any, kernel: Kernel, whole: Group) -> Approximation:
+    """The approximation of a fitted machine at other parameters, with the blocks, ranks and random numbers of its own.
+
+    Two evidences differ by their parameters then, and not by what was drawn for them.
+    """
+    known, choice = machine._uncorrected, machine.selection_
+    return approximate(
+        divided(whole.objects, machine._scale), kernel, n_blocks=known.n_blocks, rank=max(known.factorization.ranks),
+        coupling=machine.coupling, drop=machine.drop if choice is None else choice.drop,
+        dtype=known.factorization.dtype, n_jobs=machine.n_jobs, random_state=known.seed % 2**32,
+    )  # fmt: skip

@@ -317,7 +317,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 "row; a cross-validation shares approximations by itself."
             )
         given = not isinstance(self._similarity, str) or is_number(self._width)  # a bare name leaves gamma open,
-        usual = type(self).__dataclass_fields__["kernel"].default if hasattr(self, "kernel") else self._similarity
+        usual = (own := type(self).__dataclass_fields__).get("affinity", own["kernel"]).default
         other = kernel != a.kernel if given else self._similarity != usual and type(kernel) is not type(a.kernel)
         if other and not isinstance(kernel, Precomputed):  # and the default one the kernel too
             raise InputError(

@@ -39,7 +39,7 @@ def held_out_values(
     if counts.min() < 2:
         raise InputError(
             "probability=True learns from rows that are held out, so every class needs two at least; class "
-            f"{y[kept][labels[kept] == counts.argmin()][0]!r} has one. Leave it out, or probability at False."
+            f"{y[kept][labels[kept] == counts.argmin()].tolist()[0]!r} has one. Leave it out, or probability at False."
         )
     seed = seed_from(random_state) % 2**32
     folds = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=seed)

@@ -107,11 +107,10 @@ class _Ridge(KernelMachine):
             scores = _scores(path, task, (alphas + f.shift) / unit, a.seed)
             self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
             self.loo_scores_ = np.array([s.values for s in scores])
-            ridges = np.full(task.targets.shape[1], (self.alpha_ + f.shift) / unit)
-            dual, inner = solve_factored(f, weights, task.targets, ridges, path)
+            fixed = np.full(task.targets.shape[1], self.alpha_)
         else:
-            self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
-            dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit)
+            path, self.alpha_, self.alphas_, self.loo_scores_ = None, self.alpha, None, None
+        dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit, path)
         self._expansion = expand(a, dual, self._direct, inner)
         return dual
 

@@ -94,6 +94,8 @@ def refine_exactly(
                 break
             rough = left > MANY * len(where)
     found = replace(_judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed), path=path)
+    if fine < ALLOWED or (not found.converged and left == 0):
+        found = _polished(task, exact, found, allowed, tol)
     if not found.converged:
         advice = "Raise the rank, so that it starts nearer, or tol." if left else "Lower C, or raise tol."
         warn(
@@ -102,7 +104,7 @@ def refine_exactly(
             f"duality gap is {found.gap:.2g}. {advice}",
             NotConverged,
         )
-    return _polished(task, exact, found, allowed, tol) if fine < ALLOWED else found
+    return found
 
 
 def _follow(exact: Exact, b: Array, product: Array, there: Indices, since: Indices, history: list[Array]) -> None:
@@ -152,7 +154,10 @@ def _judged(task: Task, exact: Exact, b: Array, mu: float, product: Array, steps
 
 
 def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float) -> Dual:
-    """``found`` with its free rows solved for exactly, where they are few and no other row minds."""
+    """``found`` with its free rows solved for exactly, where they are few and no other row minds.
+
+    Pairs of rows take millions of steps where a matrix is nearly singular; a linear system does not mind that.
+    """
     where = np.flatnonzero(found.coefficients)
     if len(where) > POLISHED:
         return found
@@ -165,6 +170,6 @@ def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float)
     product = exact.product(b, np.arange(len(b)))
     if violation(task, b, product - task.linear + done.intercept).max() > allowed:
         return found
-    better = _judged(task, exact, b, done.intercept, product, done.n_iter, found.converged)
+    better = _judged(task, exact, b, done.intercept, product, done.n_iter, True)
     better = replace(better, path=(*found.path, (better.n_iter, better.gap)))
-    return better if better.gap <= found.gap else found
+    return better if better.gap <= found.gap or not found.converged else found

@@ -19,12 +19,19 @@ from krein.kernels.counting import note
 from krein.kernels.objects import is_sparse
 from krein.solvers.smo import BLOCK, Rows
 
-__all__ = ["Exact", "Pool", "kernel_product"]
+__all__ = ["Exact", "Pool", "is_quick", "kernel_product"]
 
 TILE = 2**18  # entries evaluated at a time
 WIDTH = 1024  # columns of a tile at most
 FEATURES = 64  # of a vector, up to which an inner product takes less time than memory
 SAMPLED = 150  # rows at random on which single precision is tried, and as many with the largest entries
+
+
+def is_quick(kernel: Kernel, objects: Any) -> bool:
+    """Whether the kernel is a function of inner products of short vectors."""
+    if not is_vectors(objects) or is_sparse(objects):
+        return False
+    return kernel.traits.unitary_invariant and bool(objects.shape[1] <= FEATURES)
 
 
 class Exact:
@@ -37,9 +44,7 @@ class Exact:
     @property
     def is_quick(self) -> bool:
         """Whether evaluating a row again takes less time than keeping it."""
-        if not is_vectors(self.objects) or is_sparse(self.objects):
-            return False
-        return self.evaluator.kernel.traits.unitary_invariant and self.objects.shape[1] <= FEATURES
+        return is_quick(self.evaluator.kernel, self.objects)
 
     def rounded(self, bearable: float) -> Exact:
         """The same in single precision if no row minds: its error is below ``bearable``, in the mean square.
