@@ -60,12 +60,12 @@ def cases(quick: bool) -> list[tuple[str, str, dict[str, Any]]]:
         found.append((data, "scikit-learn SVC", {}))
         if os.environ.get("KREIN_INTELEX"):
             found.append((data, "scikit-learn-intelex SVC", {}))
-        for c, k in ((50, 32), (20, 64), (8, 128)):
+        for c, k in ((30, 32), (50, 32), (20, 64), (8, 128)):
             found.append((data, f"krein SVC {c} x {k}, coupled", {"n_blocks": c, "rank": k}))
         for c, k in ((200, 32), (500, 32), (500, 64)):
             found.append((data, f"krein SVC {c} x {k}, apart", {"n_blocks": c, "rank": k, "drop": 1.0}))
-        found.append((data, "krein SVC", {}))
-        found.append((data, "krein SVC refined", {"n_blocks": 10, "rank": 32, "refine": "exact"}))
+        found.append((data, "krein SVC, blocks chosen", {"refine": None}))
+        found.append((data, "krein SVC refined", {"refine": "exact"}))  # which is what the defaults do here
     found += [
         ("million 1000000", "krein SVC", {}),
         ("million 1000000", "krein ridge, one alpha", {"alpha": 0.1}),

@@ -59,8 +59,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Further parameters of a named kernel or a callable; a krein kernel has its own, and these beside it an error.
     n_blocks, rank, coupling, drop, max_error, max_memory, dtype
         See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix; SVMs and ridge with a psd kernel are exact
-        up to 20,000 and 12,000. Beyond, machines with a target choose blocks and rank by a validated score on a
-        subsample unless ``max_error`` is given; others take 4 coupled blocks of rank 128 unless they have a limit.
+        up to 20,000 (often 50,000) and 12,000. Beyond, machines with a target choose blocks and rank by a score on some
+        of the rows unless ``max_error`` is given; others take 4 coupled blocks of rank 128 unless they have a limit.
         Objects without vectors get coupling="landmark", with or without a target: nothing takes fewer similarities.
     correction : "auto", "none", "shift", "clip", "flip" or "square"
         What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
@@ -290,16 +290,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         plain = all(isinstance(x, str) and x == "auto" for x in (self.drop, self.dtype))
         return open_ and plain and affordable(objects, kernel, limit)
 
-    def _request(
-        self, n: int, plain: tuple[int, int] = PLAIN, scored: bool = False, bare: bool = False
-    ) -> dict[str, Any]:
+    def _request(self, n: int, plain: tuple[int, int] = PLAIN, scored: bool = False, bare: bool = False) -> Any:
         """What to ask `krein.approximate` for; ``plain`` where nothing is said of many rows and no score decides.
 
-        ``bare`` objects have nothing but their similarities, and those may be dear: each is compared with one sample of
-        landmarks and with some of its own block.
+        ``bare`` objects may be dear to compare: each is, with one sample of landmarks and with some of its own block.
         """
         names = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory", "dtype")
         asked = {name: getattr(self, name) for name in names}
+        if n <= EXACT_ROWS and self._unsaid and str(self.dtype) == "auto":
+            return asked | {"dtype": "float64"}  # rounding what is exact to seven digits took longer than all else
         if scored or n <= EXACT_ROWS or not self._unsaid:
             return asked
         drop = 0.0 if self.drop == "auto" else self.drop

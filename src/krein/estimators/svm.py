@@ -36,7 +36,7 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
 
     scikit-learn's `sklearn.svm.SVC` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
     decision function, in memory n k + r² instead of n². Up to 2000 rows the matrix is the kernel's own, and up to
-    20,000 the machine is scikit-learn's (``refine``) if the kernel is psd.
+    20,000, often 50,000, the machine is scikit-learn's (``refine``) if the kernel is psd.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     refine : "auto", "exact" or None, default="auto"
         "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
         predictions included. For psd kernels. "auto" does so up to 20,000 rows where nothing is said of blocks, rank,
-        error or memory, and there LIBSVM needs no start: that is quicker than to choose blocks. None leaves it to
+        error or memory (duals of few rows need no start, LIBSVM solves them), and up to 50,000 for an RBF or polynomial
+        kernel of up to 64 features and C k(x, x) up to 10: that is quicker than to choose blocks. None leaves it to
         blocks. ``refined_`` says whether it was done.
     warm_start : bool, default=False
         Start from the last fit's duals, for a path of C on the same rows.

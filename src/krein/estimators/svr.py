@@ -41,8 +41,8 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
     """Epsilon-support vector regression on a factored kernel matrix; exact where the rows are few.
 
     scikit-learn's `sklearn.svm.SVR` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
-    predictions. Up to 2000 rows the matrix is the kernel's own, and up to 20,000 of a psd kernel the machine is
-    scikit-learn's (``refine``).
+    predictions. Up to 2000 rows the matrix is the kernel's own, and up to 20,000 of a psd kernel, often 50,000,
+    the machine is scikit-learn's (``refine``).
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
     """The support of a distribution, on a factored kernel matrix; exact where the rows are few.
 
     scikit-learn's `sklearn.svm.OneClassSVM` with the n x n matrix replaced by U M Uᵀ + s I; up to 20,000 rows of a psd
-    kernel it is scikit-learn's (``refine``).
+    kernel, often 50,000, it is scikit-learn's (``refine``).
 
     Parameters
     ----------
