@@ -62,6 +62,7 @@ def test_a_sigmoid_minimises_platts_loss() -> None:
     values, weights = 3.0 * labels - 1.0 + rng.normal(size=200), rng.uniform(0.2, 3.0, size=200)
     A, B = sigmoids(values[:, None], labels, weights, 2, "ovo")
     first = labels == 0
+    weights = weights / weights.mean()
     up, down = weights[first].sum(), weights[~first].sum()
     target = np.where(first, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
 
@@ -121,6 +122,14 @@ def test_rows_without_weight_are_not_there() -> None:
     ours = SVC(probability=True, gamma=0.2, random_state=0).fit(X, y, weights)
     same = SVC(probability=True, gamma=0.2, random_state=0).fit(X[weights > 0], y[weights > 0])
     np.testing.assert_allclose(ours.predict_proba(X_new), same.predict_proba(X_new), atol=1e-8)
+
+
+def test_weights_that_sum_to_one_are_weights() -> None:
+    X, y, X_new, _ = split(load_breast_cancer)
+    weights = np.full(len(y), 1.0 / len(y))
+    ours = SVC(C=float(len(y)), probability=True, gamma=0.02, random_state=0).fit(X, y, weights)
+    same = SVC(probability=True, gamma=0.02, random_state=0).fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X_new), same.predict_proba(X_new), atol=1e-6)
 
 
 def test_it_is_there_only_where_it_was_asked_for() -> None:

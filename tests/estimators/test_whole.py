@@ -274,7 +274,13 @@ def test_a_box_that_is_wide_leaves_many_rows_to_blocks() -> None:
     some = SVC(C=1.0)
     few, many = np.ones(3000), np.zeros((30_000, X.shape[1]))
     kernel = krein.RBF(gamma=0.1)
-    assert some._screens(X, kernel, y, few)
+    assert some._screens(X, kernel, None, few)
+    mostly = np.where(np.arange(30_000) % 5 < 2, 1e3, 1.0)
+    assert not some._screens(many, kernel, None, mostly)  # weights over magnitudes
+    numbers = np.sin(np.arange(30_000))
+    numbers[0] = 1e9  # says nothing of the others
+    assert not SVR(C=100.0)._screens(many, kernel, numbers, np.full(30_000, 100.0))
+    assert SVR(C=1.0)._screens(many, kernel, numbers, np.ones(30_000))
     assert some._screens(many, kernel, None, np.ones(30_000))
     assert not some._screens(many, kernel, None, np.full(30_000, 100.0))  # pairs of rows would take too long
     assert not some._screens(np.zeros((51_000, 3)), kernel, None, np.ones(51_000))

@@ -39,6 +39,7 @@ __all__ = ["DualMachine", "NotConverged"]
 
 REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
 QUICK_ROWS = 50_000  # the same where its rows need not be kept and the box is not wide,
+LOOKED_AT = 1000  # rows whose k(x, x) says how wide that is
 SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
 FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
@@ -97,10 +98,10 @@ class DualMachine(KernelMachine):
         if self.approximation is None and len(kept) < len(self._rows):
             self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
         chooser, judge = None, None
-        self._screened = screened = self._screens(objects, kernel, targets, limits)
-        if targets is not None and limits is not None:
-            classes = is_classifier(self)
-            y, own = targets[self._rows], limits[self._rows]
+        classes = is_classifier(self)
+        y, own = (None if given is None else given[self._rows] for given in (targets, limits))
+        self._screened = screened = self._screens(objects, kernel, None if classes else y, own)
+        if y is not None and own is not None:
             chooser = None if screened else self._chooser(codes(y) if classes else y)
             judge = judge_for(
                 y, "classification" if classes else "regression", strength=own, epsilon=getattr(self, "epsilon", 0.0)
@@ -116,16 +117,23 @@ class DualMachine(KernelMachine):
             )
         return a, kept
 
-    def _screens(self, objects: Any, kernel: Kernel, targets: Any, limits: Array | None) -> bool:
-        """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too."""
+    def _screens(self, objects: Any, kernel: Kernel, numbers: Array | None, limits: Array | None) -> bool:
+        """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too.
+
+        ``numbers`` are the targets of a regression, and ``limits`` what each coefficient can be.
+        """
         if self.refine is None:
             return False
-        most = REFINED_ROWS
-        if REFINED_ROWS < count_objects(objects) <= QUICK_ROWS and is_quick(kernel, objects):
-            usual = float(np.abs(kernel.diag(take(objects, np.arange(1000)))).mean())
-            spread = 1.0 if targets is None or is_classifier(self) else float(np.std(targets)) or 1.0
-            wide = 1.0 if limits is None else float(np.median(limits)) / spread
-            most = QUICK_ROWS if refines_quickly(kernel, objects, usual, wide) else most
+        n, most = count_objects(objects), REFINED_ROWS
+        if REFINED_ROWS < n <= QUICK_ROWS and is_quick(kernel, objects):
+            high = np.ones(n) if limits is None else limits
+            kind, linear = (
+                ("margin", np.ones(n)) if numbers is None else ("tube", np.asarray(numbers, dtype=np.float64))
+            )
+            task = Task(kind, np.arange(n), linear, -high, high, epsilon=float(getattr(self, "epsilon", 0.0)))
+            some = np.linspace(0, n - 1, LOOKED_AT).astype(np.intp)
+            usual = float(np.abs(kernel.diag(take(objects, some))).mean())
+            most = QUICK_ROWS if refines_quickly(kernel, objects, task, usual) else most
         return self._takes_whole(objects, kernel, most)
 
     # -- duals -----------------------------------------------------------------------------------------------------

@@ -55,7 +55,11 @@ def held_out_values(
 
 
 def sigmoids(values: Array, labels: Indices, weights: Array, n_classes: int, scheme: str) -> tuple[Array, Array]:
-    """A and B of each dual, p = 1 / (1 + exp(A value + B)); of two classes as LIBSVM counts, for the first of them."""
+    """A and B of each dual, p = 1 / (1 + exp(A value + B)); of two classes as LIBSVM counts, for the first of them.
+
+    Weights are taken relative to their mean: those that sum to 1 describe as many rows.
+    """
+    weights = weights / weights.mean()
     if n_classes == 2:
         found = [_platt(-values[:, 0], labels == 0, weights)]
     elif scheme == "ovr":

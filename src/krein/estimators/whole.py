@@ -29,6 +29,7 @@ from krein.solvers.rows import is_quick, kernel_product
 
 __all__ = ["affordable", "quietly", "refines_quickly", "solve_task"]
 
+FEW = 400  # features of a kernel up to which a factorization that has them all is the quickest way
 LIBSVM_ROWS = 8000  # up to which LIBSVM is about as quick as anything
 DENSE_ROWS = 5000  # of a kernel that LIBSVM does not have, up to which it is given their matrix
 STEPS = 10_000_000  # of LIBSVM, where no number is given; what takes more is left to the factored solver
@@ -47,14 +48,15 @@ def affordable(objects: Any, kernel: Kernel, limit: int) -> bool:
     if not (EXACT_ROWS < n <= limit and is_vectors(objects) and kernel.traits.psd):
         return False
     dimension = kernel.feature_dimension(objects.shape[1])  # of few features a factorization is exact, and smaller
-    return dimension is None or dimension > n // 8
+    return dimension is None or dimension > min(FEW, n // 8)
 
 
-def refines_quickly(kernel: Kernel, objects: Any, usual: float, width: float) -> bool:
+def refines_quickly(kernel: Kernel, objects: Any, task: Task, usual: float) -> bool:
     """Whether `refine_exactly` measured faster than LIBSVM: rows that need not be kept, a box that is not wide.
 
-    ``width`` is what a coefficient can be, in units of a label or of the targets, and ``usual`` the mean k(x, x).
+    Wide is what nine in ten coefficients can be, in units of a label or of the targets; ``usual`` is the mean k(x, x).
     """
+    width = float(np.quantile(np.maximum(-task.low, task.high), 0.9)) / (task.spread(usual) or 1.0)
     return is_quick(kernel, objects) and usual * width <= NARROW
 
 
@@ -92,10 +94,8 @@ def solve_task(
     evaluator = Evaluator(kernel)
     diagonal = np.asarray(evaluator.diag(own), dtype=np.float64)
     usual = float(np.abs(diagonal).mean())
-    if m > LIBSVM_ROWS and max_iter < 1:
-        width = float(np.median(np.maximum(-task.low, task.high))) / (task.spread(usual) or 1.0)
-        if refines_quickly(kernel, own, usual, width):
-            return None
+    if m > LIBSVM_ROWS and max_iter < 1 and refines_quickly(kernel, own, task, usual):
+        return None
     named = _named(kernel, task, own, diagonal)
     if named is None and m > DENSE_ROWS:
         return None
