@@ -251,3 +251,16 @@ def test_dtype_names():
     ]
     with pytest.raises(InputError, match="dtype must be one of 'float64', 'float32', 'float16', 'int8'; got 'int16'"):
         dtype_name(np.int16)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 0.3, 1.0])
+def test_rows_where_a_vector_is_zero_may_be_left_out(dtype, share, monkeypatch):
+    rng = np.random.default_rng(0)
+    B = rng.standard_normal((500, 7)).astype(dtype)
+    x = np.where(rng.random(500) < share, rng.standard_normal(500), 0.0)
+    for tile in (module.TILE, 64):
+        monkeypatch.setattr(module, "TILE", tile)
+        found = module.transposed_product(B, x)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, B.astype(float).T @ x, rtol=1e-12, atol=1e-12)

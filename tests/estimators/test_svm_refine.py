@@ -160,3 +160,20 @@ def test_a_few_thousand_rows_are_exact_unless_something_is_said(n_classes: int) 
     flat, level = SVR(C=2.0).fit(train, X[:2100, 0]), svm.SVR(C=2.0).fit(train, X[:2100, 0])
     assert flat.refined_
     np.testing.assert_allclose(flat.predict(test), level.predict(test), atol=2e-2)  # 1e-3 of the largest target each
+
+
+def test_what_pairs_do_not_settle_a_linear_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = classes(2300)
+    options: dict[str, Any] = {"C": 50.0, "gamma": 0.3, **COARSE}
+    plain = SVC(refine="exact", **options).fit(X, y)
+    monkeypatch.setattr(smo, "STEPS", 1)  # pairs for each row of a block,
+    monkeypatch.setattr(refine, "descend", lambda *given: smo.descend(*given[:-1], 4000))  # and fewer than they need
+    ours = SVC(refine="exact", **options).fit(X, y)
+    assert ours.converged_
+    assert ours.gap_ <= 0.5 * plain.gap_  # the free rows are solved for to rounding, pairs to their tolerance
+    theirs = svm.SVC(C=50.0, gamma=0.3, tol=1e-6).fit(X, y).decision_function(X)
+    np.testing.assert_allclose(ours.decision_function(X), theirs, atol=0.01)
+    monkeypatch.setattr(refine, "POLISHED", 0)
+    with pytest.warns(NotConverged, match="after .* steps; .*Lower C, or raise tol"):
+        left = SVC(refine="exact", **options).fit(X, y)
+    assert not left.converged_

@@ -287,3 +287,16 @@ def test_a_box_that_is_wide_leaves_many_rows_to_blocks() -> None:
     assert not some._screens(np.zeros((30_000, 100)), kernel, None, np.ones(30_000))  # rows that are dear to evaluate
     assert not SVC(refine=None)._screens(many, kernel, None, np.ones(30_000))
     assert SVC(C=1.0, random_state=0).fit(X, y).refined_
+
+
+def test_a_polynomial_of_few_features_is_left_to_its_factorization() -> None:
+    rows = np.zeros((9000, 10))
+    few, many = (krein.Polynomial(degree=d, gamma=0.1, coef0=1.0) for d in (2, 4))  # of 66 and of 1001 features
+    assert not whole.affordable(rows, few, 20_000)
+    assert whole.affordable(rows, many, 20_000)
+
+
+def test_rows_in_single_precision_are_held_in_double_where_they_are_exact() -> None:
+    X, y, _ = classes(300)
+    assert SVC().fit(X.astype(np.float32), y).approximation_.factorization.dtype == "float64"
+    assert SVC(dtype="float32").fit(X, y).approximation_.factorization.dtype == "float32"

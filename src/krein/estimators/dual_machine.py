@@ -39,8 +39,8 @@ __all__ = ["DualMachine", "NotConverged"]
 
 REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
 QUICK_ROWS = 50_000  # the same where its rows need not be kept and the box is not wide,
-LOOKED_AT = 1000  # rows whose k(x, x) says how wide that is
 SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
+LOOKED_AT = 1000  # rows whose k(x, x) says how wide a box is
 DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
 FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
 LOW_RANK = 3  # rows per rank from which on the factored solver is the faster one anyway
@@ -127,9 +127,7 @@ class DualMachine(KernelMachine):
         n, most = count_objects(objects), REFINED_ROWS
         if REFINED_ROWS < n <= QUICK_ROWS and is_quick(kernel, objects):
             high = np.ones(n) if limits is None else limits
-            kind, linear = (
-                ("margin", np.ones(n)) if numbers is None else ("tube", np.asarray(numbers, dtype=np.float64))
-            )
+            kind, linear = ("margin", np.ones(n)) if numbers is None else ("tube", np.asarray(numbers, np.float64))
             task = Task(kind, np.arange(n), linear, -high, high, epsilon=float(getattr(self, "epsilon", 0.0)))
             some = np.linspace(0, n - 1, LOOKED_AT).astype(np.intp)
             usual = float(np.abs(kernel.diag(take(objects, some))).mean())

@@ -2,7 +2,8 @@
 
 The search for amplitude and noise, the approximation and the conditioning each want k(X, X). Where no parameter stands
 inside the similarity it is the same matrix every time: it is evaluated here, a fit works on the indices of its rows,
-and what it learned is handed back in terms of the objects.
+and what it learned is handed back in terms of the objects. And what is known of a fit serves at other parameters: its
+blocks, ranks and draws (`alike`).
 """
 
 from __future__ import annotations

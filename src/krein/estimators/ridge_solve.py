@@ -20,11 +20,10 @@ from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects
 from krein.kernels.objects import rows
 from krein.shared import precise
-from krein.solvers.leave_one_out import Factored, Spectrum, decompose
+from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_of
 
 __all__ = ["solve_factored", "solve_whole"]
 
-FLOOR = 10.0  # of sqrt(r) roundings of the largest eigenvalue: no alpha below is one
 LOST = 1e-5  # of y, which rounding may cost a prediction of the kernel's own values
 SINGULAR = 4.0  # roundings of its own diagonal that a row has to have for itself
 CHUNK = 2**22  # numbers of the matrix that are evaluated at a time
@@ -45,7 +44,7 @@ def solve_factored(
     for t in np.unique(ridges).tolist():
         mine = ridges == t
         solved, regular = None, True
-        if plain and path is None and t > FLOOR * math.sqrt(max(1, f.rank)) * EPS * size:
+        if plain and path is None and t > rounding_of(f.rank, size):
             with contextlib.suppress(InputError):  # singular: there may be least squares
                 solved = f.solve(y[:, mine], t - f.shift)
         if solved is None:
@@ -89,9 +88,8 @@ def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: 
         lost = EPS * math.sqrt(n) * float((diagonal - t / weights).max()) * np.linalg.norm(dual[:, mine], axis=0)
         if (lost > LOST * np.linalg.norm(y[:, mine], axis=0) / math.sqrt(n)).any():
             warn(
-                f"alpha = {t:g} is so small beside the matrix of {n} rows that predictions would lose "
-                f"{math.ceil(16 + math.log10(LOST))} digits and more to rounding, so a factored approximation of it is "
-                "used. Pass a larger alpha, or scale the data."
+                f"alpha = {t:g} is so small beside the matrix of {n} rows that rounding would cost predictions more "
+                f"than {LOST:g} of y, so a factored approximation of it is used. Raise alpha, or scale the data."
             )
             return None
     return dual

@@ -223,9 +223,7 @@ class _Trials:
         apart = max((t.score for t in self.tried), default=-math.inf)
         for c, k in COUPLED:
             found = self._try(self.n_blocks or c, max(1, min(k, LARGEST // (self.n_blocks or c))), True)
-            if (
-                found is not None and found.score < apart - FAR
-            ):  # others of as many directions will not be better either
+            if found is not None and found.score < apart - FAR:  # nor will others of as many directions be better
                 break
         return self.best if self.tried else None
 

@@ -34,9 +34,7 @@ LIBSVM_ROWS = 8000  # up to which LIBSVM is about as quick as anything
 DENSE_ROWS = 5000  # of a kernel that LIBSVM does not have, up to which it is given their matrix
 STEPS = 10_000_000  # of LIBSVM, where no number is given; what takes more is left to the factored solver
 FURTHER = 3.0  # times the violation LIBSVM was asked for that the kernel's own values may show
-NARROW = (
-    10.0  # C k(x, x) up to which pairs of rows settle soon: at 100, on noisy labels, they take five times LIBSVM's time
-)
+NARROW = 10.0  # C k(x, x) up to which pairs of rows settle soon; at 100 they may take five times LIBSVM's time
 LARGE = 1e30  # a similarity beyond it is more than LIBSVM's single precision can take
 
 

@@ -27,9 +27,14 @@ from krein.solvers.problem import restricted
 from krein.solvers.system import System, factorize, parts_of
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-__all__ = ["Factored", "Spectrum", "decompose"]
+__all__ = ["Factored", "Spectrum", "decompose", "rounding_of"]
 
 COLUMNS = 2**24  # numbers of unit vectors solved for at a time
+
+
+def rounding_of(rank: int, size: float) -> float:
+    """What is below is nothing beside eigenvalues of a core of this rank, of which ``size`` is the largest."""
+    return 10.0 * math.sqrt(max(1, rank)) * EPS * size
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +78,7 @@ class Spectrum:
     @cached_property
     def rounding(self) -> float:
         """Below it an eigenvalue, or t, is nothing."""
-        size = float(np.abs(self.system.values).max(initial=0.0))
-        return 10.0 * math.sqrt(max(1, self.system.rank)) * EPS * size
+        return rounding_of(self.system.rank, float(np.abs(self.system.values).max(initial=0.0)))
 
     def _inside(self, y: Array) -> Array:
         """Vᵀ Pᵀ S y."""
