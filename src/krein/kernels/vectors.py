@@ -32,7 +32,10 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 # |a|² + |b|² - 2<a, b> is off by about eps (|a|² + |b|²). Where that exceeds EXPANSION_ERROR, differences are squared.
 EXPANSION_ERROR = {FLOAT32: 1e-4, FLOAT64: 1e-8}
-REACH = {dtype: error / float(np.finfo(dtype).eps) for dtype, error in EXPANSION_ERROR.items()}
+REACH = {
+    FLOAT32: EXPANSION_ERROR[FLOAT32] / float(np.finfo(np.float32).eps),
+    FLOAT64: EXPANSION_ERROR[FLOAT64] / float(np.finfo(np.float64).eps),
+}
 
 # Rows are used as they are if centring would shorten the longest of them by a factor of at most OFFSET, and if its
 # length and the scale lie between 1 / LARGE and LARGE, so that no product overflows or vanishes.
