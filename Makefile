@@ -50,8 +50,8 @@ format: $(INSTALLED)  ## Format the code and repair what ruff can
 test-slow: $(INSTALLED)  ## Run the slow tests
 	$(PYTEST) -m slow
 
-# Rounds with new seeds begin until the time is over; the last one is finished. A failing round ends it: pytest prints each
-# "Falsifying example", whose arguments are those of an @example(...) above the test.
+# Rounds with new seeds begin until the time is over; the last one is finished. A failing round ends it. Hypothesis prints
+# each failing test with its arguments, which are those of the @example(...) to add above it.
 FUZZ_MINUTES ?= 10
 fuzz: $(INSTALLED)  ## Draw random examples for the property tests, for FUZZ_MINUTES=10
 	@end=$$(( $$(date +%s) + 60 * $(FUZZ_MINUTES) )); \
@@ -59,7 +59,7 @@ fuzz: $(INSTALLED)  ## Draw random examples for the property tests, for FUZZ_MIN
 		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
 		echo "property tests with --hypothesis-seed=$$seed"; \
 		$(PYTEST) -q -m "hypothesis and not slow" --hypothesis-profile=fuzz --hypothesis-seed=$$seed || { \
-			echo "Add each falsifying example to its test, @example(...) with the same arguments, and mend the code."; exit 1; }; \
+			echo "Add an @example(...) with the arguments shown to each failing test, and mend the code."; exit 1; }; \
 	done
 
 bench: $(INSTALLED)  ## Run the benchmarks
