@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-slow bench clean
+.PHONY: help demo test lint format test-slow fuzz bench clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -49,6 +49,18 @@ format: $(INSTALLED)  ## Format the code and repair what ruff can
 
 test-slow: $(INSTALLED)  ## Run the slow tests
 	$(PYTEST) -m slow
+
+# Rounds with new seeds begin until the time is over; the last one is finished. A failing round ends it. Hypothesis prints
+# each failing test with its arguments, which are those of the @example(...) to add above it.
+FUZZ_MINUTES ?= 10
+fuzz: $(INSTALLED)  ## Draw random examples for the property tests, for FUZZ_MINUTES=10
+	@end=$$(( $$(date +%s) + 60 * $(FUZZ_MINUTES) )); \
+	while [ $$(date +%s) -lt $$end ]; do \
+		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
+		echo "property tests with --hypothesis-seed=$$seed"; \
+		$(PYTEST) -q -m "hypothesis and not slow" --hypothesis-profile=fuzz --hypothesis-seed=$$seed || { \
+			echo "Add an @example(...) with the arguments shown to each failing test, and mend the code."; exit 1; }; \
+	done
 
 bench: $(INSTALLED)  ## Run the benchmarks
 	$(BIN)/python benchmarks/run.py

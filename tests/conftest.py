@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
-# No deadline: the first call of a BLAS routine, or a busy machine, is no failure. In CI the same examples every time.
-settings.register_profile("krein", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("krein-ci", settings.get_profile("krein"), derandomize=True, print_blob=True)
-settings.load_profile("krein-ci" if os.environ.get("CI") else "krein")
+# By default everybody's tests draw the same examples, with or without CI. `make fuzz` draws new ones at random; what it
+# finds is mended and added to the test as an @example. No deadline: a busy machine is no failure.
+COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("krein", max_examples=50, derandomize=True, database=None, **COMMON)
+settings.register_profile(
+    "fuzz",
+    max_examples=200,
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    **COMMON,
+)
+settings.load_profile("krein")  # pytest --hypothesis-profile=fuzz loads the other
 
 NO_DATA = "set KREIN_DATA to the folder with the paper's data sets"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
@@ -95,12 +95,95 @@ def test_fewer_distinct_points_than_blocks_warns_and_works():
     assert len({tuple(X[i]) for i in p.order[p.starts[:-1]]}) == 3
 
 
-def test_points_that_only_rounding_sets_apart_are_one_place():
+def test_rows_that_differ_by_one_rounding_are_distinct_rows():
     rng = np.random.default_rng(0)
     X = np.array([[0.3, 0.7], [0.9, 0.1]])[rng.integers(2, size=60)] * (1 + 1e-16 * rng.integers(-2, 3, (60, 2)))
-    with pytest.warns(krein.KreinWarning, match="only 2 clusters"):
-        p = partition(X, 9, RBF, 0)
+    p = partition(X, 9, RBF, 0)
     assert_sound(p, 60)
+    assert p.n_blocks == 9
+    assert np.array_equal(p.assign(RBF, X), p.labels)
+
+
+def distinct_rows(n: int, d: int, kind: str, seed: int) -> np.ndarray | sp.csr_matrix:
+    """Rows that rounding, scales or duplicates make hard to tell apart, all of them distinct."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if kind == "float32":
+        X = X.astype(np.float32)
+    elif kind == "far from 0":
+        X += 1e6
+    elif kind == "close to each other":
+        X = 1.0 + 1e-12 * X
+    elif kind == "many scales":
+        X[:, 0] *= 10.0 ** -rng.integers(0, 200, n)
+    elif kind in ("tiny", "huge"):
+        X *= 1e-200 if kind == "tiny" else 1e200
+    elif kind == "tiny float32":
+        X = (1e-36 * X).astype(np.float32)
+    X = np.unique(X, axis=0)
+    return sp.csr_matrix(X) if kind == "sparse" else X
+
+
+KINDS = [
+    "plain",
+    "float32",
+    "far from 0",
+    "close to each other",
+    "many scales",
+    "tiny",
+    "huge",
+    "tiny float32",
+    "sparse",
+]
+
+
+@given(st.integers(2, 80), st.integers(1, 4), st.sampled_from(KINDS), st.booleans(), st.integers(0, 10**6))
+@example(n=54, d=1, kind="float32", many=False, seed=659120)  # 53 blocks: two rows were nearest to the same centre
+@example(n=92, d=1, kind="float32", many=True, seed=489545)
+def test_as_many_blocks_as_distinct_rows(n, d, kind, many, seed):
+    X = distinct_rows(n, d, kind, seed)
+    n = X.shape[0]
+    twice = np.random.default_rng(seed).permutation(np.r_[np.arange(n), np.arange(0, n, 3)])  # duplicates add no place
+    for objects in (X, X[twice]):
+        p = branched(objects, n, seed) if many else partition(objects, n, RBF, seed)
+        assert_sound(p, objects.shape[0])
+        assert p.n_blocks == n
+        assert np.array_equal(p.assign(RBF, objects), p.labels)
+
+
+@given(st.integers(3, 80), st.integers(1, 4), st.sampled_from(KINDS), st.booleans(), st.integers(0, 10**6), st.data())
+def test_any_number_of_blocks_up_to_that_of_distinct_rows(n, d, kind, many, seed, data):
+    X = distinct_rows(n, d, kind, seed)
+    c = data.draw(st.integers(2, X.shape[0]))
+    p = branched(X, c, seed) if many else partition(X, c, RBF, seed)
+    assert_sound(p, X.shape[0])
+    assert p.n_blocks == c
+    assert np.array_equal(p.assign(RBF, X), p.labels)
+
+
+def test_a_row_on_a_centre_goes_there_however_near_the_next_one_is():
+    centres = np.array([[0.0], [1e-200], [1.0], [1.0 + 2e-16], [1e6]])
+    assert np.array_equal(module.nearest(centres, centres), np.arange(5))
+    assert np.array_equal(module.nearest(sp.csr_matrix(centres), centres), np.arange(5))
+    assert np.array_equal(module.nearest(np.float32([[0.0], [1.0], [1e6]]), centres), [0, 2, 4])
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_equal_objects_without_vectors_are_never_set_apart(many):
+    values = [float(v) for v in np.repeat(np.arange(7.0), 12)]
+
+    def closeness(A, B):
+        return np.exp(-np.square(np.subtract.outer(np.asarray(A, float), np.asarray(B, float))))
+
+    evaluator = Evaluator(as_kernel(closeness))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FLAT", 4 if many else 128)
+        p = partition(values, 7, evaluator, 0)
+        with pytest.warns(krein.KreinWarning, match="only 7 clusters"):
+            more = partition(values, 20, evaluator, 0)
+    for found in (p, more):
+        assert_sound(found, 84)
+        assert [len({values[i] for i in found.members(j)}) for j in range(found.n_blocks)] == [1] * 7
 
 
 def test_constant_data_and_one_block():

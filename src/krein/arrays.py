@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from krein.errors import InputError
 
 __all__ = ["Array", "Indices", "check_indices", "grouped", "seed_from", "stream"]
 
-Array: TypeAlias = NDArray[np.floating[Any]]
-Indices: TypeAlias = NDArray[np.integer[Any]]
+# Not numpy.typing.NDArray: what that is at run time, where model files are checked by it, depends on NumPy's version.
+Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.floating[Any]]]
+Indices: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.integer[Any]]]
 
 
 def seed_from(random_state: Any) -> int:

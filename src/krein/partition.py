@@ -40,7 +40,7 @@ HELD, REST = 0.25, 0.1  # this share of the centres goes to clusters that turn o
 LARGEST, ROUNDS = 3.5, 8  # clusters of the sample with more times the mean are split if they can be, in so many rounds
 LANDMARKS = 4 * FLAT  # the most that place objects without coordinates
 FEW = 5_000  # rows assigned with as many threads as there are
-STRIP = 2**20  # distances held at a time
+STRIP = 2**18  # distances held at a time: they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +144,9 @@ class Partition:
 def partition(
     objects: Any, n_blocks: int, evaluator: Evaluator, seed: int, known: tuple[Embedding, Array] | None = None
 ) -> Partition:
-    """Return ``n_blocks`` non-empty clusters, or fewer, with a warning, where there are fewer distinct places.
+    """Return ``n_blocks`` non-empty clusters, or one for each distinct row, with a warning, where these are fewer.
 
+    Objects without coordinates are distinct where their features differ by more than rounding.
     ``known`` places objects without coordinates where the caller has done so already.
     """
     n, embedding = count_objects(objects), None if known is None else known[0]
@@ -168,19 +169,58 @@ def partition(
         else:
             centres, branches = _tree(seen, n_blocks, rng)
     near = scaled(places, scale)
-    labels = _assigned(near, centres, branches)
-    while branches is not None and len(used := np.unique(labels)) < len(centres):  # rounding can empty a leaf
-        centres, branches = centres[used], branches.kept(used)
-        labels = _assigned(near, centres, branches)
-    sizes = np.bincount(labels, minlength=len(centres))
-    used = np.flatnonzero(sizes)
-    if len(used) < n_blocks:
+    tolerance = 0.0 if embedding is None else _rounding(near, np.dtype(np.float64))  # features are computed, rows given
+    centres, branches, labels = _filled(near, centres, branches, n_blocks, tolerance)
+    if len(centres) < n_blocks:
         warn(
-            f"{n_blocks} blocks were asked for, but only {len(used)} clusters are not empty (duplicate rows?); "
-            f"{len(used)} blocks are used."
+            f"{n_blocks} blocks were asked for, but only {len(centres)} clusters are not empty (duplicate rows?); "
+            f"{len(centres)} blocks are used."
         )
-    starts = np.concatenate([[0], np.cumsum(sizes[used])])
-    return Partition(np.argsort(labels, kind="stable"), starts, centres[used], scale, embedding, branches)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=len(centres)))])
+    return Partition(np.argsort(labels, kind="stable"), starts, centres, scale, embedding, branches)
+
+
+def _filled(
+    places: Any, centres: Array, branches: Branches | None, count: int, tolerance: float
+) -> tuple[Array, Branches | None, Indices]:
+    """Drop empty clusters and split others until there are ``count``, or one for each distinct row; and the labels.
+
+    k-means may leave clusters empty, and rounding may empty them. A cluster is split by making two of its rows its
+    centres. No other centre is as near to such a row, so neither part can become empty again: at most ``count`` splits.
+    """
+    while True:
+        labels = _assigned(places, centres, branches)
+        if len(used := np.unique(labels)) < len(centres):
+            centres, branches = centres[used], None if branches is None else branches.kept(used)
+            continue
+        if len(centres) == count:
+            return centres, branches, labels
+        pairs = _far_pairs(places, centres, labels, count - len(centres), tolerance)
+        if not pairs:
+            return centres, branches, labels
+        centres = centres.copy()
+        for i, (near, _) in pairs.items():
+            centres[i] = near
+        after = np.array(list(pairs)) + 1
+        centres = np.insert(centres, after, np.stack([far for _, far in pairs.values()]), axis=0)
+        if branches is not None:
+            branches = Branches(branches.centres, branches.starts + np.searchsorted(after, branches.starts, "right"))
+
+
+def _far_pairs(
+    places: Any, centres: Array, labels: Indices, most: int, tolerance: float
+) -> dict[int, tuple[Array, Array]]:
+    """Two rows each of the largest clusters of distinct rows, at most ``most``: nearest the centre, and far from it."""
+    found: dict[int, tuple[Array, Array]] = {}
+    for i, here in sorted(grouped(labels), key=lambda group: -len(group[1])):
+        if len(found) == most:
+            break
+        if len(here) > 1:
+            near = _float64_row(places, here[np.argmin(_distances(places, here, centres[i]))])
+            distances = _distances(places, here, near)
+            if distances.max() > tolerance:
+                found[i] = near, _float64_row(places, here[np.argmax(distances)])
+    return dict(sorted(found.items()))
 
 
 def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Embedding:
@@ -204,20 +244,67 @@ def _assigned(places: Any, centres: Array, branches: Branches | None) -> Indices
 
 
 def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices:
-    """The index of the nearest centre for each row: argmin |c|² - 2 <x, c>, in strips."""
+    """The index of the nearest centre for each row: argmin |c|² - 2 <x, c>, in strips.
+
+    Where rounding may hide which of several centres is nearest, the differences x - c decide: a row that is a centre
+    itself always goes there.
+    """
     middle = centres.mean(0) if middle is None else middle
     moved = centres - middle  # fewer digits are lost around the centres' own mean
     kind = places.dtype if places.dtype == np.float32 else np.dtype(np.float64)
     weights = (-2.0 * moved.T).astype(kind)
-    offset = np.einsum("ij,ij->i", moved, moved)
+    squares = np.einsum("ij,ij->i", moved, moved)
+    radius, offset, shift = math.sqrt(squares.max()), squares, float(np.linalg.norm(middle))
     if is_sparse(places):  # rows stay sparse, so the mean goes to the other side
-        offset = offset + 2.0 * moved @ middle
+        offset = squares + 2.0 * moved @ middle
         middle = np.zeros(1)
+    rounding = (centres.shape[1] + 4) * float(np.finfo(kind).eps) * radius
     out = np.empty(places.shape[0], dtype=np.intp)
     for rows in _strips(places.shape[0], max(centres.shape)):
         near = places[rows] if is_sparse(places) else places[rows] - middle.astype(kind)
-        out[rows] = np.argmin(np.asarray(near @ weights) + offset.astype(kind), axis=1)
+        values = np.asarray(near @ weights) + offset.astype(kind)
+        best = np.argmin(values, axis=1)
+        if len(centres) > 1:
+            lengths = np.sqrt(_squares(near, np.zeros(centres.shape[1])))
+            limit = values[np.arange(len(best)), best] + 2 * rounding * (lengths + (shift + radius))
+            close = values <= limit[:, None].astype(kind)
+            if np.count_nonzero(close) > len(best):
+                _decide(best, close, places[rows], centres)
+        out[rows] = best
     return out
+
+
+def _decide(best: Indices, close: Any, places: Any, centres: Array) -> None:
+    """Set ``best`` for rows with several ``close`` centres, (rows, c), by differences; of equals it is the first."""
+    several = np.flatnonzero(np.count_nonzero(close, axis=1) > 1)
+    for part in _strips(len(several), centres.size):
+        mine = several[part]
+        row, centre = np.nonzero(close[mine])
+        rows = np.asarray(_dense(places[mine]), dtype=np.float64)
+        distances = np.empty(len(row))
+        for pairs in _strips(len(row), centres.shape[1]):
+            distances[pairs] = _lengths(rows[row[pairs]] - centres[centre[pairs]])
+        order = np.lexsort((centre, distances, row))
+        best[mine] = centre[order[np.searchsorted(row, np.arange(len(mine)))]]
+
+
+def _lengths(rows: Array) -> Array:
+    """|x| for each row, on any scale: nothing is squared before it is divided by the largest entry."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    units = rows / np.where(largest > 0.0, largest, 1.0)[:, None]
+    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", units, units)))
+
+
+def _distances(places: Any, here: Indices, centre: Array) -> Array:
+    """|x - c| for the rows ``here``, from the differences."""
+    out = np.empty(len(here))
+    for part in _strips(len(here), len(centre)):
+        out[part] = _lengths(_dense(places[here[part]]).astype(np.float64) - centre)
+    return out
+
+
+def _float64_row(places: Any, i: Any) -> Array:
+    return np.asarray(_dense(places[[i]])[0], dtype=np.float64)
 
 
 def _squares(places: Any, centre: Array) -> Array:
@@ -269,12 +356,17 @@ def _distinct(centres: Array, dtype: np.dtype[Any]) -> Array:
     if len(centres) == 1:
         return centres
     moved = centres - centres.mean(0)
-    rounding = 16.0 * float(np.finfo(dtype).eps) * float(np.abs(centres).max()) * math.sqrt(centres.shape[1])
+    rounding = _rounding(centres, dtype)
     along = np.sort(moved @ np.linspace(0.5, 1.0, moved.shape[1]) / math.sqrt(moved.shape[1]))
     if np.diff(along).min() > rounding:  # as nearly always: no c x c distances needed
         return centres
     apart = [np.linalg.norm(moved[:j] - moved[j], axis=1).min() > rounding for j in range(1, len(moved))]
     return centres[np.flatnonzero([True, *apart])]
+
+
+def _rounding(places: Array, dtype: np.dtype[Any]) -> float:
+    """The distance that rounding in ``dtype`` may put between equal places, with a margin."""
+    return 16.0 * float(np.finfo(dtype).eps) * float(np.abs(places).max()) * math.sqrt(places.shape[1])
 
 
 class _Branch:

@@ -6,7 +6,9 @@ the one door through which the rest of krein asks a kernel for numbers, so it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from krein.kernels.matrices import ASYMMETRY, largest_asymmetry
 from krein.kernels.objects import count_objects, rows, take
 from krein.kernels.similarities import Anchored, as_kernel
 
-__all__ = ["Evaluator"]
+__all__ = ["BlockEvaluator", "Evaluator"]
 
 TINY = 1e-300  # the largest of similarities below which they begin to lose digits
 
@@ -45,25 +47,20 @@ class Evaluator:
         """How many kernel entries were evaluated so far, self-similarities included."""
         return self._own.n_evaluations
 
+    def against(self, B: Any, diag_B: Any = None) -> BlockEvaluator:
+        """Return k(., B) for many calls: what depends on B alone is prepared once, values are checked and counted here.
+
+        An Anchored kernel (Normalized, say) takes B's own numbers from ``diag_B``, if they are known.
+        """
+        return BlockEvaluator(self, B, diag_B)
+
     def block(self, A: Any, B: Any) -> Array:
         """Return k(A, B), shape (len(A), len(B)), checked."""
-        return self.cross(A, B)
+        return self.against(B).block(A)
 
     def cross(self, A: Any, B: Any, diag_B: Any = None) -> Array:
-        """Return k(A, B) like `block`; an Anchored kernel (Normalized, say) takes B's own numbers from ``diag_B``."""
-        n, m = count_objects(A), count_objects(B)
-        values: Array = np.empty((0, m))
-        for part, chunk in self._stream(A, B, diag_B):
-            if len(chunk) == n:
-                return chunk
-            if part.start == 0:
-                values = np.empty((n, m), dtype=chunk.dtype)
-            elif chunk.dtype != values.dtype:  # a callable may change its mind
-                filled = values[: part.start]  # the rest is not set yet, and casting garbage warns
-                values = np.empty((n, m), dtype=np.result_type(values, chunk))
-                values[: part.start] = filled
-            values[part] = chunk
-        return values
+        """Return k(A, B) like `block`; ``diag_B`` as in `against`."""
+        return self.against(B, diag_B).block(A)
 
     def symmetric(self, A: Any, names: Indices | None = None) -> Array:
         """Return k(A, A), exactly symmetric; asymmetry beyond rounding is a KernelError.
@@ -139,29 +136,8 @@ class Evaluator:
         return values
 
     def chunks(self, A: Any, B: Any, diag_B: Any = None) -> Iterator[tuple[slice, Array]]:
-        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time; ``diag_B`` as in `cross`."""
-        yield from self._stream(A, B, diag_B)
-
-    def _stream(self, A: Any, B: Any, diag_B: Any) -> Iterator[tuple[slice, Array]]:
-        n, m = count_objects(A), count_objects(B)
-        kernel = self.kernel
-        if isinstance(kernel, Anchored) and diag_B is None and m > 0 and n > 0:
-            diag_B = self.own(B)  # once, not once per chunk
-        step = max(1, self.chunk_entries // max(1, m))
-        for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
-            shape = (part.stop - start, m)
-            if m == 0:
-                yield part, np.empty(shape)
-                continue
-            some = A if shape[0] == n else rows(A, part)
-            if isinstance(kernel, Anchored):
-                values = kernel.cross(some, B, diag_B)
-                self._add(kernel.cross_entries(*shape, same=some is B))
-            else:
-                values = kernel(some, B)
-                self._add(kernel.block_entries(*shape, same=some is B))
-            yield part, self._checked(np.asarray(values), shape, "k(A, B)", start)
+        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time; ``diag_B`` as in `against`."""
+        return self.against(B, diag_B).chunks(A)
 
     def _add(self, n_entries: int) -> None:
         for tally in self._tallies:
@@ -180,9 +156,7 @@ class Evaluator:
         if values.dtype not in (np.float32, np.float64):
             values = values.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(
-                np.sum(values)
-            )  # one pass and no array of flags; a sum that overflows is looked at again
+            finite = np.isfinite(values.sum())  # one pass and no array of flags; if it overflows, it is looked at again
         if not finite:
             bad = ~np.isfinite(values)
             if bad.any():
@@ -208,6 +182,64 @@ class Evaluator:
 
     def __repr__(self) -> str:
         return f"Evaluator({self.kernel!r}, n_evaluations={self.n_evaluations})"
+
+
+@dataclass(frozen=True, eq=False)
+class BlockEvaluator:
+    """Evaluates k(A, B) for one B and any A, as its Evaluator does: in chunks, counted, checked."""
+
+    evaluator: Evaluator
+    B: Any
+    diag_B: Any = None
+
+    @cached_property
+    def n_columns(self) -> int:
+        return count_objects(self.B)
+
+    @cached_property
+    def _function(self) -> Callable[[Any], Array]:
+        """A -> k(A, B), prepared when it is first needed."""
+        kernel = self.evaluator.kernel
+        if isinstance(kernel, Anchored):
+            return kernel.against(self.B, self.evaluator.own(self.B) if self.diag_B is None else self.diag_B)
+        function = kernel.against(self.B)
+        self.evaluator._add(kernel.against_entries(self.n_columns))
+        return function
+
+    def block(self, A: Any) -> Array:
+        """Return k(A, B), shape (len(A), len(B)), checked."""
+        n, m = count_objects(A), self.n_columns
+        values: Array = np.empty((0, m))
+        for part, chunk in self.chunks(A):
+            if len(chunk) == n:
+                return chunk
+            if part.start == 0:
+                values = np.empty((n, m), dtype=chunk.dtype)
+            elif chunk.dtype != values.dtype:  # a callable may change its mind
+                filled = values[: part.start]  # the rest is not set yet, and casting garbage warns
+                values = np.empty((n, m), dtype=np.result_type(values, chunk))
+                values[: part.start] = filled
+            values[part] = chunk
+        return values
+
+    def chunks(self, A: Any) -> Iterator[tuple[slice, Array]]:
+        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time."""
+        n, m, evaluator = count_objects(A), self.n_columns, self.evaluator
+        step = max(1, evaluator.chunk_entries // max(1, m))
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            shape = (part.stop - start, m)
+            if m == 0:
+                yield part, np.empty(shape)
+                continue
+            some = A if shape[0] == n else rows(A, part)
+            values = self._function(some)
+            kernel = evaluator.kernel
+            evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
+            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_function"}
 
 
 def _unchanged(before: Any, after: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Inner products and distances between two sets of vectors: the arithmetic the vector kernels share.
+"""Rows of numbers: their products, norms and lengths, for dense and sparse rows alike.
 
-In: two 2-D ndarrays or CSR matrices. Out: a dense array (len(a), len(b)) in their float type. Written so that neither
-the scale of the data nor its offset costs digits: rows are centred and scaled before anything is squared.
+In: 2-D ndarrays or CSR matrices of float32 or float64. Out: dense arrays of their float type. What scale the rows have
+costs no digits.
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import manhattan_distances
 
 from krein.arrays import Array
 from krein.errors import InputError
 from krein.kernels.objects import is_sparse
 
-__all__ = ["as_vectors", "inner", "manhattan", "pair", "scale_gamma", "squared_distances", "squared_norms", "unit_rows"]
+__all__ = ["as_vectors", "inner", "scale_gamma", "squared_norms", "unit_rows"]
 
-# |a|² + |b|² - 2<a, b> is off by about eps (|a|² + |b|²); where that exceeds this, differences are squared instead
-EXPANSION_ERROR = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
 CHUNK = 2**20  # entries held at once while the variance is summed
 
 
@@ -49,22 +44,6 @@ def as_vectors(X: Any, asker: object) -> Any:
         ) from error
 
 
-def pair(A: Any, B: Any, asker: object) -> tuple[Any, Any]:
-    """Return both sides as vectors of one float type; the very same object twice where B is None or A."""
-    a = as_vectors(A, asker)
-    if B is None or B is A:
-        return a, a
-    b = as_vectors(B, asker)
-    if a.shape[1] != b.shape[1]:
-        raise InputError(
-            f"{asker!r} compares vectors of one length; got {a.shape[1]} and {b.shape[1]} features. Use the same "
-            "columns."
-        )
-    if a.dtype != b.dtype:
-        a, b = a.astype(np.float64), b.astype(np.float64)
-    return a, b
-
-
 def inner(a: Any, b: Any) -> Array:
     """Return <a_i, b_j>, dense; what overflows becomes inf and is left to the caller's check of finite values."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -78,59 +57,6 @@ def squared_norms(a: Any) -> Array:
         if is_sparse(a):
             return np.bincount(_row_of_entry(a), weights=np.square(a.data), minlength=a.shape[0]).astype(a.dtype)
         return np.asarray(np.einsum("ij,ij->i", a, a))
-
-
-def squared_distances(a: Any, b: Any, scale: float = 1.0) -> Array:
-    """Return |scale (a_i - b_j)|² >= 0, right to EXPANSION_ERROR in absolute terms.
-
-    One matrix product where the rows lie near their mean on this scale, as they nearly always do. Where they do not,
-    the expansion would cancel: float32 is then done in float64, and float64 by differences (two or three times slower).
-    Sparse rows are not centred, and float64 sparse rows have no second way.
-    """
-    dtype, dense = a.dtype, not (is_sparse(a) or is_sparse(b))
-    if dtype == np.float32 and not 1e-30 < scale < 1e30:
-        return squared_distances(*_double(a, b), scale).astype(np.float32)
-    given_a, given_b = a, b
-    if dense and len(b):
-        centre = b.mean(axis=0, dtype=np.float64).astype(dtype)  # float32 sums would drift
-        a = (given_a - centre) * scale
-        b = a if given_b is given_a else (given_b - centre) * scale
-    else:
-        a = given_a * scale
-        b = a if given_b is given_a else given_b * scale
-    norms_a = squared_norms(a)
-    norms_b = norms_a if b is a else squared_norms(b)
-    reach = float(norms_a.max(initial=0.0)) + float(norms_b.max(initial=0.0))
-    if not reach * np.finfo(dtype).eps <= EXPANSION_ERROR[dtype]:  # "not <=" so that inf and nan come here too
-        if dtype == np.float32:
-            return squared_distances(*_double(given_a, given_b), scale).astype(np.float32)
-        if dense:
-            return np.asarray(cdist(a, b, "sqeuclidean"))
-    if dense:  # both lengths as two more features, so that the product is all of it: each pass over it costs as much
-        squares: Array = _beside(-2 * a, norms_a, 1) @ _beside(b, 1, norms_b).T
-    else:
-        squares = inner(a, b)
-        squares *= -2
-        with np.errstate(invalid="ignore"):
-            squares += norms_a[:, None]
-            squares += norms_b
-    return np.abs(squares, out=squares)  # below zero by rounding alone
-
-
-def _beside(a: Array, first: Any, second: Any) -> Array:
-    """``a`` with two more columns."""
-    out = np.empty((a.shape[0], a.shape[1] + 2), dtype=a.dtype)
-    out[:, :-2], out[:, -2], out[:, -1] = a, first, second
-    return out
-
-
-def manhattan(a: Any, b: Any) -> Array:
-    """Return |a_i - b_j|_1, summed in float64 from the differences, in the vectors' float type."""
-    if is_sparse(a) or is_sparse(b):
-        distances = manhattan_distances(sparse.csr_matrix(a), sparse.csr_matrix(b))
-    else:
-        distances = cdist(a, b, "cityblock")
-    return np.asarray(distances, dtype=a.dtype)
 
 
 def unit_rows(a: Any) -> tuple[Any, Array]:
@@ -194,11 +120,6 @@ def scale_gamma(X: Any, asker: object) -> float:
             "sklearn.preprocessing.StandardScaler, or give gamma."
         )
     return gamma
-
-
-def _double(a: Any, b: Any) -> tuple[Any, Any]:
-    wide = a.astype(np.float64)
-    return wide, wide if b is a else b.astype(np.float64)
 
 
 def _row_of_entry(a: Any) -> Any:

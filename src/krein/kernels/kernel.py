@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from itertools import product
@@ -52,6 +52,11 @@ class Kernel(ABC):
     compares: ClassVar[str] = "vectors"  # or "strings", "sequences" (of numbers), "indices", "anything"
     dissimilar: ClassVar[bool] = False  # whether large values mean far apart: a distance, to be made a similarity first
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls) and "against" not in vars(cls):
+            cls.against = Kernel.against  # type: ignore[method-assign]  # an inherited one would go by another formula
+
     @property
     @abstractmethod
     def traits(self) -> Traits:
@@ -61,6 +66,13 @@ class Kernel(ABC):
     def __call__(self, A: Any, B: Any = None) -> Array:
         """Return k(A, B), dense, shape (len(A), len(B)); B is A if not given."""
 
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        """Return A -> k(A, B), with everything that depends on B alone prepared once, for many calls with few objects.
+
+        The function is a value that can be pickled, without what it can compute again.
+        """
+        return Against(self, B)
+
     @abstractmethod
     def diag(self, A: Any) -> Array:
         """Return k(x, x) for every x in A, shape (len(A),)."""
@@ -68,6 +80,10 @@ class Kernel(ABC):
     def block_entries(self, n: int, m: int, same: bool = False) -> int:
         """Return how many entries k(A, B) evaluates for n and m objects; ``same`` where B is A."""
         return n * m
+
+    def against_entries(self, n_objects: int) -> int:
+        """Return how many of them `against` evaluates for ``n_objects`` in B, once for all calls."""
+        return 0
 
     def diag_entries(self, n_objects: int) -> int:
         """Return how many entries of k `diag` evaluates for ``n_objects``."""
@@ -126,6 +142,39 @@ class Kernel(ABC):
         return self * other
 
 
+@dataclass(frozen=True, eq=False)
+class Against:
+    """A -> k(A, B) where nothing is prepared."""
+
+    kernel: Kernel
+    B: Any
+
+    def __call__(self, A: Any) -> Array:
+        return self.kernel(A, self.B)
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulated:
+    """A -> the sum or the product of several kernels' values."""
+
+    operation: Any  # np.add or np.multiply
+    parts: tuple[Callable[[Any], Array], ...]
+
+    def __call__(self, A: Any) -> Array:
+        return _accumulated(self.operation, (part(A) for part in self.parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """A -> factor * k(A, B)."""
+
+    part: Callable[[Any], Array]
+    factor: float
+
+    def __call__(self, A: Any) -> Array:
+        return self.factor * self.part(A)
+
+
 @dataclass(frozen=True)
 class Sum(Kernel):
     """k_1 + k_2 + ...; sums inside are flattened. psd if every term is."""
@@ -146,13 +195,19 @@ class Sum(Kernel):
         )
 
     def __call__(self, A: Any, B: Any = None) -> Array:
-        return _accumulated(np.add, (term(A, B) for term in self.terms))
+        return Sum.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return Accumulated(np.add, tuple(term.against(B) for term in self.terms))
 
     def diag(self, A: Any) -> Array:
         return _accumulated(np.add, (term.diag(A) for term in self.terms))
 
     def block_entries(self, n: int, m: int, same: bool = False) -> int:
         return max(term.block_entries(n, m, same) for term in self.terms)
+
+    def against_entries(self, n_objects: int) -> int:
+        return max(term.against_entries(n_objects) for term in self.terms)
 
     def diag_entries(self, n_objects: int) -> int:
         return max(term.diag_entries(n_objects) for term in self.terms)
@@ -181,13 +236,19 @@ class Product(Kernel):
         return _joined(parts, low=low, high=high, compact=any(p.compact for p in parts))
 
     def __call__(self, A: Any, B: Any = None) -> Array:
-        return _accumulated(np.multiply, (factor(A, B) for factor in self.factors))
+        return Product.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return Accumulated(np.multiply, tuple(factor.against(B) for factor in self.factors))
 
     def diag(self, A: Any) -> Array:
         return _accumulated(np.multiply, (factor.diag(A) for factor in self.factors))
 
     def block_entries(self, n: int, m: int, same: bool = False) -> int:
         return max(factor.block_entries(n, m, same) for factor in self.factors)
+
+    def against_entries(self, n_objects: int) -> int:
+        return max(factor.against_entries(n_objects) for factor in self.factors)
 
     def diag_entries(self, n_objects: int) -> int:
         return max(factor.diag_entries(n_objects) for factor in self.factors)
@@ -226,13 +287,19 @@ class Scaled(Kernel):
         return replace(inner, low=low, high=high)
 
     def __call__(self, A: Any, B: Any = None) -> Array:
-        return self.factor * self.kernel(A, B)
+        return Scaled.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return Times(self.kernel.against(B), self.factor)
 
     def diag(self, A: Any) -> Array:
         return self.factor * self.kernel.diag(A)
 
     def block_entries(self, n: int, m: int, same: bool = False) -> int:
         return self.kernel.block_entries(n, m, same)
+
+    def against_entries(self, n_objects: int) -> int:
+        return self.kernel.against_entries(n_objects)
 
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)

@@ -14,14 +14,15 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.kernels.geometry import inner, pair, squared_norms, unit_rows
+from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
 from krein.kernels.kernel import Kernel, Traits, is_number, positive, whole
+from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel
 
 __all__ = ["ELM", "NTK", "ArcCosine"]
 
 
 @dataclass(frozen=True)
-class ELM(Kernel):
+class ELM(VectorKernel):
     """Extreme learning kernel, 2/pi arcsin((1 + <x,y>) / sqrt((s + 1 + |x|²)(s + 1 + |y|²))), s = 1/(2 sigma_w²).
 
     It is E[erf(w·(1, x)) erf(w·(1, y))] over normal weights w of deviation sigma_w (Williams; Frénay and Verleysen),
@@ -49,29 +50,32 @@ class ELM(Kernel):
             preprocessing="z-score-sphere",
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        a, b, dtype = _double(A, B, self)
-        length_a = self._length(a)
-        length_b = length_a if b is a else self._length(b)
-        sines = inner(a, b)
+    def rows(self, b: Any) -> InnerProducts:
+        return InnerProducts(b)
+
+    def values(self, rows: InnerProducts, a: Any) -> Array:
+        dtype = a.dtype
+        rows, a = rows.in_float64(a)
+        sines = rows(a)
         sines += 1.0
-        sines /= length_a[:, None]  # one after the other: their product could overflow
-        sines /= length_b
+        sines /= self._length(squared_norms(a))[:, None]  # one after the other: their product could overflow
+        sines /= self._length(rows.squared_norms)
         np.clip(sines, -1.0, 1.0, out=sines)
         return (2 / math.pi * np.arcsin(sines, out=sines)).astype(dtype, copy=False)
 
     def diag(self, A: Any) -> Array:
-        a, _, dtype = _double(A, None, self)
-        sines: Array = (1.0 + squared_norms(a)) / self._length(a) ** 2
+        a, dtype = _double(A, self)
+        squares = squared_norms(a)
+        sines: Array = (1.0 + squares) / self._length(squares) ** 2
         np.clip(sines, -1.0, 1.0, out=sines)
         return np.asarray(2 / math.pi * np.arcsin(sines), dtype=dtype)
 
-    def _length(self, a: Any) -> Array:
-        return np.asarray(np.sqrt(0.5 / self.sigma_w / self.sigma_w + 1.0 + squared_norms(a)))
+    def _length(self, squares: Array) -> Array:
+        return np.asarray(np.sqrt(0.5 / self.sigma_w / self.sigma_w + 1.0 + squares))
 
 
 @dataclass(frozen=True)
-class ArcCosine(Kernel):
+class ArcCosine(VectorKernel):
     """Arc-cosine kernel of degree 0, 1 or 2 (Cho and Saul): |x|^n |y|^n J_n(angle) / pi; psd.
 
     It is 2 E[h(w·x) h(w·y)] over standard normal w, where h(t) = t^n for t > 0 and 0 for t < 0 (for n = 0 the step, 1/2
@@ -98,8 +102,13 @@ class ArcCosine(Kernel):
             differentiable=self.degree == 2,  # degree 1 bends at the origin, degree 0 where x = y
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        cosines, length_a, length_b, dtype = _angles(A, B, self)
+    def rows(self, b: Any) -> Cosines:
+        return Cosines(b)
+
+    def values(self, rows: Cosines, a: Any) -> Array:
+        dtype = a.dtype
+        rows, a = rows.in_float64(a)
+        cosines, length_a = rows(a)
         angle = np.arccos(cosines)
         if self.degree == 0:
             values = math.pi - angle
@@ -110,11 +119,11 @@ class ArcCosine(Kernel):
         values /= math.pi
         with np.errstate(over="ignore", invalid="ignore"):
             values *= length_a[:, None] ** self.degree
-            values *= length_b**self.degree
+            values *= rows.lengths**self.degree
             return values.astype(dtype, copy=False)
 
     def diag(self, A: Any) -> Array:
-        a, _, dtype = _double(A, None, self)
+        a, dtype = _double(A, self)
         length = unit_rows(a)[1]
         if self.degree == 0:
             return np.where(length > 0, 1.0, 0.5).astype(dtype, copy=False)
@@ -123,7 +132,7 @@ class ArcCosine(Kernel):
 
 
 @dataclass(frozen=True)
-class NTK(Kernel):
+class NTK(VectorKernel):
     """Neural tangent kernel of a bias-free ReLU network with ``depth`` hidden layers; psd.
 
     On the cosine u of the angle: Theta = rho = u, then once per layer Theta <- Theta kappa0(rho) + kappa1(rho) and
@@ -142,8 +151,13 @@ class NTK(Kernel):
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True)
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        cosines, length_a, length_b, dtype = _angles(A, B, self)
+    def rows(self, b: Any) -> Cosines:
+        return Cosines(b)
+
+    def values(self, rows: Cosines, a: Any) -> Array:
+        dtype = a.dtype
+        rows, a = rows.in_float64(a)
+        cosines, length_a = rows(a)
         rho, theta = cosines, cosines
         for _ in range(self.depth):
             beyond = math.pi - np.arccos(rho)
@@ -152,23 +166,15 @@ class NTK(Kernel):
             rho = np.clip(after, -1.0, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
             theta *= length_a[:, None]
-            theta *= length_b
+            theta *= rows.lengths
             return theta.astype(dtype, copy=False)
 
     def diag(self, A: Any) -> Array:
-        a, _, dtype = _double(A, None, self)
+        a, dtype = _double(A, self)
         with np.errstate(over="ignore"):
             return ((self.depth + 1) * unit_rows(a)[1] ** 2).astype(dtype, copy=False)
 
 
-def _double(A: Any, B: Any, asker: Kernel) -> tuple[Any, Any, np.dtype[Any]]:
-    a, b = pair(A, B, asker)
-    wide = a.astype(np.float64, copy=False)
-    return wide, wide if b is a else b.astype(np.float64, copy=False), a.dtype
-
-
-def _angles(A: Any, B: Any, asker: Kernel) -> tuple[Array, Array, Array, np.dtype[Any]]:
-    a, b, dtype = _double(A, B, asker)
-    units_a, length_a = unit_rows(a)
-    units_b, length_b = (units_a, length_a) if b is a else unit_rows(b)
-    return np.clip(inner(units_a, units_b), -1.0, 1.0), length_a, length_b, dtype
+def _double(A: Any, asker: Kernel) -> tuple[Any, np.dtype[Any]]:
+    a = as_vectors(A, asker)
+    return a.astype(np.float64, copy=False), a.dtype

@@ -10,8 +10,9 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.kernels.geometry import as_vectors, inner, pair, scale_gamma, squared_distances, squared_norms, unit_rows
+from krein.kernels.geometry import as_vectors, scale_gamma, squared_norms, unit_rows
 from krein.kernels.kernel import Kernel, Traits, bound, is_number, positive
+from krein.kernels.vectors import Cosines, InnerProducts, SquaredDistances, VectorKernel
 
 __all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]
 
@@ -19,7 +20,7 @@ NEARLY_ZERO = 1e-6  # a base of a broken power this little below zero is roundin
 
 
 @dataclass(frozen=True)
-class Linear(Kernel):
+class Linear(VectorKernel):
     """The inner product <x, y> itself."""
 
     accepts_sparse: ClassVar[bool] = True
@@ -28,8 +29,11 @@ class Linear(Kernel):
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True, differentiable=True)
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        return inner(*pair(A, B, self))
+    def rows(self, b: Any) -> InnerProducts:
+        return InnerProducts(b)
+
+    def values(self, rows: InnerProducts, a: Any) -> Array:
+        return rows(a)
 
     def diag(self, A: Any) -> Array:
         return squared_norms(as_vectors(A, self))
@@ -39,7 +43,7 @@ class Linear(Kernel):
 
 
 @dataclass(frozen=True)
-class Polynomial(Kernel):
+class Polynomial(VectorKernel):
     """Polynomial kernel, (gamma <x, y> + coef0)^degree, as scikit-learn writes it.
 
     psd for a whole degree and coef0 >= 0. With coef0 < 0 it is not: the odd part of the power has a negative slope at 0
@@ -71,9 +75,12 @@ class Polynomial(Kernel):
             preprocessing="sphere",
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
+    def rows(self, b: Any) -> InnerProducts:
+        return InnerProducts(b)
+
+    def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
-        return self._power(inner(*pair(A, B, self)))
+        return self._power(rows(a))
 
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
@@ -93,7 +100,7 @@ class Polynomial(Kernel):
 
 
 @dataclass(frozen=True)
-class SpherePolynomial(Kernel):
+class SpherePolynomial(VectorKernel):
     """The paper's polynomial kernel, (1 - |x - y|²/a²)^degree, for rows on the unit sphere (Remark 2).
 
     On the sphere |x - y|² = 2 - 2<x, y>, so it is alpha (q + <x, y>)^p with q = a²/2 - 1 and alpha = (2/a²)^p (the
@@ -136,8 +143,11 @@ class SpherePolynomial(Kernel):
             preprocessing="sphere",
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        base = squared_distances(*pair(A, B, self), 1.0 / self.a)
+    def rows(self, b: Any) -> SquaredDistances:
+        return SquaredDistances(b, 1.0 / self.a)
+
+    def values(self, rows: SquaredDistances, a: Any) -> Array:
+        base = rows(a)
         np.subtract(1.0, base, out=base)
         if not isinstance(self.degree, int):
             base[(base < 0) & (base > -NEARLY_ZERO)] = 0
@@ -156,7 +166,7 @@ class SpherePolynomial(Kernel):
 
 
 @dataclass(frozen=True)
-class Cosine(Kernel):
+class Cosine(VectorKernel):
     """The cosine of the angle between x and y; 0 where one of them is the zero vector."""
 
     accepts_sparse: ClassVar[bool] = True
@@ -166,11 +176,11 @@ class Cosine(Kernel):
         # at the zero vector the diagonal is 0 and the gradient is missing, so neither is promised
         return Traits(stationary=False, psd=True, low=-1.0, high=1.0, unitary_invariant=True)
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        a, b = pair(A, B, self)
-        units = unit_rows(a)[0]
-        values = inner(units, units if b is a else unit_rows(b)[0])
-        return np.clip(values, -1.0, 1.0, out=values)
+    def rows(self, b: Any) -> Cosines:
+        return Cosines(b)
+
+    def values(self, rows: Cosines, a: Any) -> Array:
+        return rows(a)[0]
 
     def diag(self, A: Any) -> Array:
         a = as_vectors(A, self)
@@ -181,7 +191,7 @@ class Cosine(Kernel):
 
 
 @dataclass(frozen=True)
-class Sigmoid(Kernel):
+class Sigmoid(VectorKernel):
     """Sigmoid kernel, tanh(gamma <x, y> + coef0); indefinite on most data."""
 
     gamma: float | None = None
@@ -198,9 +208,12 @@ class Sigmoid(Kernel):
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=None, low=-1.0, high=1.0, unitary_invariant=True, differentiable=True)
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
+    def rows(self, b: Any) -> InnerProducts:
+        return InnerProducts(b)
+
+    def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
-        return self._squashed(inner(*pair(A, B, self)))
+        return self._squashed(rows(a))
 
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)

@@ -94,9 +94,21 @@ class Anchored(Kernel):
     def cross(self, A: Any, B: Any, own_B: Any) -> Array:
         """Return k(A, B), given the numbers of B."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "cross" in vars(cls) and "against" not in vars(cls):
+            cls.against = Anchored.against  # type: ignore[method-assign]
+
     def __call__(self, A: Any, B: Any = None) -> Array:
         B = A if B is None else B
         return self.cross(A, B, self.own(B))
+
+    def against(self, B: Any, own_B: Any = None) -> Callable[[Any], Array]:
+        """Return A -> k(A, B) as for any kernel; the numbers of B are computed once, unless they are given."""
+        return AnchoredAgainst(self, B, self.own(B) if own_B is None else own_B)
+
+    def against_entries(self, n_objects: int) -> int:
+        return self.own_entries(n_objects)
 
     def cross_entries(self, n: int, m: int, same: bool = False) -> int:
         """Return how many entries `cross` evaluates for n and m objects; ``same`` where B is A."""
@@ -136,19 +148,19 @@ class Normalized(Anchored):
 
     def cross(self, A: Any, B: Any, own_B: Any) -> Array:
         """Return the normalised k(A, B), given the inner kernel's self-similarities of B."""
-        own_B = np.asarray(own_B)
+        return Normalized.against(self, B, own_B)(A)
+
+    def against(self, B: Any, own_B: Any = None) -> Callable[[Any], Array]:
+        own_B = np.asarray(self.own(B) if own_B is None else own_B)
         if own_B.shape != (count_objects(B),):
             raise InputError(f"cross needs own_B of shape {(count_objects(B),)}, one per object; got {own_B.shape}.")
-        of_b = self._lengths(own_B)
-        of_a = of_b if B is A else self._lengths(self.kernel.diag(A))
-        values = self.kernel(A, B)
-        return values / of_a[:, None].astype(values.dtype) / of_b.astype(values.dtype)
+        return NormalizedAgainst(self, B, self.kernel.against(B), self.lengths(own_B))
 
     def cross_entries(self, n: int, m: int, same: bool = False) -> int:
         return self.kernel.block_entries(n, m, same) + (0 if same else self.own_entries(n))
 
     def diag(self, A: Any) -> Array:
-        return np.ones_like(self._lengths(self.kernel.diag(A)))
+        return np.ones_like(self.lengths(self.kernel.diag(A)))
 
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)
@@ -163,7 +175,8 @@ class Normalized(Anchored):
     def feature_dimension(self, n_features: int) -> float | None:
         return self.kernel.feature_dimension(n_features)
 
-    def _lengths(self, diagonal: Array) -> Array:
+    def lengths(self, diagonal: Array) -> Array:
+        """Return the square roots of self-similarities, or raise KernelError unless all are positive."""
         bad = ~(np.isfinite(diagonal) & (diagonal > 0))
         if bad.any():
             raise KernelError(
@@ -173,6 +186,33 @@ class Normalized(Anchored):
                 "Drop those objects (zero rows, for instance), or use the kernel without Normalized."
             )
         return np.asarray(np.sqrt(diagonal))
+
+
+@dataclass(frozen=True, eq=False)
+class AnchoredAgainst:
+    """A -> k(A, B), with the numbers of B."""
+
+    kernel: Anchored
+    B: Any
+    own_B: Any
+
+    def __call__(self, A: Any) -> Array:
+        return self.kernel.cross(A, self.B, self.own_B)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedAgainst:
+    """A -> k(A, B) / sqrt(k(A, A) k(B, B))."""
+
+    kernel: Normalized
+    B: Any
+    part: Callable[[Any], Array]  # A -> k(A, B)
+    lengths: Array  # sqrt(k(y, y)) for every y in B
+
+    def __call__(self, A: Any) -> Array:
+        of_a = self.lengths if A is self.B else self.kernel.lengths(self.kernel.kernel.diag(A))
+        values = self.part(A)
+        return values / of_a[:, None].astype(values.dtype) / self.lengths.astype(values.dtype)
 
 
 def as_kernel(kernel: Any) -> Kernel:

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.kernels.geometry import as_vectors, manhattan, pair, scale_gamma, squared_distances
+from krein.kernels.geometry import as_vectors, scale_gamma
 from krein.kernels.kernel import Kernel, Traits, bound, positive
+from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel
 
 __all__ = ["RBF", "TL1", "Laplacian"]
 
 
 @dataclass(frozen=True)
-class _Exponential(Kernel):
+class _Exponential(VectorKernel):
     """exp(-gamma d(x, y)) for a distance d: 1 on the diagonal, in an infinite-dimensional feature space."""
 
     gamma: float | None = None
@@ -58,10 +59,11 @@ class RBF(_Exponential):
             preprocessing="unit-interval",
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        gamma = bound(self, "gamma", self.gamma)
-        a, b = pair(A, B, self)
-        values = squared_distances(a, b, math.sqrt(gamma))
+    def rows(self, b: Any) -> SquaredDistances:
+        return SquaredDistances(b, math.sqrt(bound(self, "gamma", self.gamma)))
+
+    def values(self, rows: SquaredDistances, a: Any) -> Array:
+        values = rows(a)
         np.negative(values, out=values)
         return np.exp(values, out=values)
 
@@ -74,15 +76,18 @@ class Laplacian(_Exponential):
     def traits(self) -> Traits:
         return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
+    def rows(self, b: Any) -> ManhattanDistances:
+        return ManhattanDistances(b)
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
         gamma = bound(self, "gamma", self.gamma)
-        values = manhattan(*pair(A, B, self))
+        values = rows(a)
         values *= -gamma
         return np.exp(values, out=values)
 
 
 @dataclass(frozen=True)
-class TL1(Kernel):
+class TL1(VectorKernel):
     """Truncated Manhattan kernel, max(rho - |x - y|_1, 0) (paper, Sec. 4.3); indefinite on some data.
 
     rho left None is bound to 0.7 d, which Huang et al. recommend for data in [0, 1]^d.
@@ -108,9 +113,12 @@ class TL1(Kernel):
             preprocessing="unit-interval",
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
+    def rows(self, b: Any) -> ManhattanDistances:
+        return ManhattanDistances(b)
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
         rho = bound(self, "rho", self.rho)
-        values = manhattan(*pair(A, B, self))
+        values = rows(a)
         np.subtract(rho, values, out=values)
         return np.maximum(values, 0.0, out=values)
 

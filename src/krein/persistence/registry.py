@@ -104,7 +104,8 @@ def kind_of(value: Any) -> Kind | None:
 def _of_dataclass(cls: Any) -> Kind:
     names = [field.name for field in fields(cls)]
     needed = {field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING}
-    hints = {name: checker(hint) for name, hint in get_type_hints(cls).items() if name in names}
+    found = get_type_hints(cls, localns={"KW_ONLY": Any})  # Python 3.10 takes the marker for a wrong type
+    hints = {name: checker(hint) for name, hint in found.items() if name in names}
 
     def together(given: Fields) -> Any:
         _check_names(cls, given, names, needed)
