@@ -17,7 +17,7 @@ from krein.solvers.dense_dual import Task
 
 __all__ = ["Rows", "descend"]
 
-BLOCK = 1200  # rows that are solved together
+BLOCK = 2000  # rows that are solved together
 SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
 STEPS = 20  # pairs in a block at most, per row
 FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
