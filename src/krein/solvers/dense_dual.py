@@ -207,9 +207,10 @@ def libsvm(
             b[machine.support_] = _dense(machine.dual_coef_) / unit * size
         else:
             size = (float(np.mean(np.diagonal(K))) or 1.0) if kernel is None else 1.0
-            nu = min(1.0, task.total / float(reach.sum()))
-            machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach)
-            b[machine.support_] = _dense(machine.dual_coef_)
+            nu, most = min(1.0, task.total / float(reach.sum())), float(reach.max())
+            machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach / most)
+            b[machine.support_] = _dense(machine.dual_coef_) * most
+            size *= most
     intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0) + middle
     near = 1e-10 * reach  # bounds that went through a division; zeros are exact, and what is small is no zero
     b = np.where((b <= task.low + near) & (task.low != 0.0), task.low, b)

@@ -205,6 +205,7 @@ class _State:
         elif self.left == 0:
             return
         join = ~self.inside & (self.room < min(NEAR * size, 10.0 * asked)) if self.left else np.zeros(len(own), bool)
+        self._follow(np.flatnonzero(join))
         if join.any() or stay is not self.inside:
             self._gather(np.flatnonzero(stay | join))
 

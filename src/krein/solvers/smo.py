@@ -17,7 +17,10 @@ from krein.solvers.dense_dual import Task
 
 __all__ = ["Rows", "descend"]
 
-BLOCK = 2000  # rows that are solved together
+# An eighth of the rows, but at least SMALLEST_BLOCK and at most BLOCK of them, are solved together.
+BLOCK = 2000
+SMALLEST_BLOCK = 500
+BLOCK_SHARE = 8
 SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
 STEPS = 20  # pairs in a block at most, per row
 FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
@@ -119,7 +122,7 @@ def _falling(task: Task, b: Array) -> Array:
 
 def _block(rise: Array, fall: Array, last: Indices) -> Indices:
     """The rows that violate most, and the later half of the last block: without those two blocks undo each other."""
-    size = min(BLOCK, len(rise))
+    size = min(BLOCK, max(SMALLEST_BLOCK, len(rise) // BLOCK_SHARE), len(rise))
     quarter = max(1, size // 4)
     first = np.argpartition(rise, quarter - 1)[:quarter]
     second = np.argpartition(-fall, quarter - 1)[:quarter]
