@@ -87,11 +87,11 @@ def refine_exactly(
     else:
         start = _balanced(task, np.zeros(m) if start is None else np.clip(start, task.low, task.high))
         norm = float(np.linalg.norm(start)) or 0.5 * float(np.sqrt(m) * np.median(task.high - task.low))
-    exact = exact.rounded(ROUNDED * allowed / max(norm, 1e-300))
-    state = _State(exact, task, start, nbytes, shared)
+    quick = exact.rounded(ROUNDED * allowed / max(norm, 1e-300))
+    state = _State(quick, task, start, nbytes, shared)
     found = state.solve(allowed, max(ROUGH * allowed, 0.1 * ROUGH * ALLOWED * size), steps, verbose)
     if fine < ALLOWED or (not found.converged and state.left == 0):
-        found = _polished(task, exact, found, allowed, tol)
+        found = _polished(task, exact.doubled(), found, allowed, tol)
     if not found.converged:
         warn(
             f"The exact dual ended with {state.left} of {m} rows outside the pool that violate their condition, and "

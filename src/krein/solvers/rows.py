@@ -196,6 +196,12 @@ class Exact:
             return self if dtype == np.float64 else Exact(kernel, self.objects.astype(np.float64))
         return single
 
+    def doubled(self) -> Exact:
+        """The same in double precision."""
+        if not is_vectors(self.objects) or self.objects.dtype != np.float32:
+            return self
+        return Exact(self.evaluator.kernel, self.objects.astype(np.float64))
+
     def _sample(self) -> Indices:
         """Some rows at random, and those of the largest entries."""
         n = count_objects(self.objects)
