@@ -51,6 +51,10 @@ ROW_MEGABYTES = 1000.0
 CHEAP_FEATURES = 16
 # All rows are in the pool from the beginning if the kept rows have room for this share of them.
 KEPT_SHARE = 0.5
+# Where comparing two objects takes long, a block has one in BLOCK_SHARE of the rows, but SMALLEST_BLOCK at least: rows
+# that turn out not to matter cost more than another block.
+BLOCK_SHARE = 8
+SMALLEST_BLOCK = 500
 # A round makes at most STEPS steps per row of the pool.
 STEPS = 200
 # Single precision may cost this share of the allowed violation, by rounding.
@@ -120,8 +124,8 @@ class _State:
         room = nbytes >= KEPT_SHARE * m * m * np.dtype(exact.dtype).itemsize
         self.whole = shared is not None or room or not exact.is_quick
         used = np.flatnonzero(b)
+        self.where: Indices = np.arange(m)
         if self.whole:
-            self.where = np.arange(m)
             self.pool = Pool(exact, self.where, nbytes) if shared is None else shared
             self.product = self.pool.times(used, b[used]) if len(used) else np.zeros(m)
             return
@@ -166,7 +170,9 @@ class _State:
         where = self.where
         own, before, was, last = self.task.on(where), self.b[where], self.product[where], self.mu
         moving, values = before.copy(), was.copy()
-        used, self.worst = descend(own, moving, values, self.pool, asked, 10**5 + STEPS * len(where))
+        used, self.worst = descend(
+            own, moving, values, self.pool, asked, 10**5 + STEPS * len(where), _block(self.exact)
+        )
         self.b[where], self.product[where] = moving, values
         self.mu = _intercept(own, moving, values)
         moved = np.sqrt(max(0.0, float((moving - before) @ (values - was))))  # |w - w'|
@@ -240,9 +246,11 @@ def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array
     part = part.rounded(bearable)
     b = _balanced(own, np.zeros(len(some)))
     product = part.product(b)
-    steps, _ = descend(own, b, product, Pool(part, np.arange(len(some)), nbytes), asked, 10**5 + STEPS * len(some))
+    steps, _ = descend(
+        own, b, product, Pool(part, np.arange(len(some)), nbytes), asked, 10**5 + STEPS * len(some), _block(part)
+    )
     norm = float(np.linalg.norm(b)) * np.sqrt(m / len(some))
-    whole = np.zeros(m)
+    whole: Array = np.zeros(m)
     if task.total:
         used = np.flatnonzero(b)
         lowest = np.argsort(exact.times(exact.chosen(), exact.chosen(some[used]), b[used]), kind="stable")
@@ -250,6 +258,10 @@ def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array
     else:
         whole[some] = b
     return whole, steps, norm
+
+
+def _block(exact: Exact) -> int | None:
+    return None if exact.is_quick else max(SMALLEST_BLOCK, len(exact.diagonal) // BLOCK_SHARE)
 
 
 def _balanced(task: Task, b: Array, order: Indices | None = None) -> Array:
