@@ -74,7 +74,7 @@ def check(t: Task, K: Any, found: Dual, allowed: float = 1.1e-3) -> None:
     assert violation(t, b, K @ b - t.linear + found.intercept).max() <= allowed * size(t, K)
     assert found.objective == pytest.approx(0.5 * b @ K @ b - t.linear @ b + t.epsilon * np.abs(b).sum(), rel=1e-4)
     point = t.problem(sp.diags(np.diagonal(K))).point(b, found.intercept, K @ b)
-    assert found.gap == pytest.approx(point.gap, rel=0.1, abs=1e-7)
+    assert found.gap == pytest.approx(point.gap, rel=0.1, abs=1e-6)  # pairs in blocks use single precision
 
 
 # -- every way, every task -------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
@@ -22,7 +21,7 @@ from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vectors, take
 from krein.kernels.objects import is_sparse
-from krein.solvers.dense_dual import NotConverged, Task, libsvm, solve_dense, violation
+from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
 from krein.solvers.problem import FLOOR, central_multiplier
 from krein.solvers.refine import ALLOWED, ROUNDED, ROW_MEGABYTES, refine_exactly
@@ -60,11 +59,11 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
     1. ``"ends"``: the box and the sum leave one point (nu = 1).
     2. ``"matrix to rounding"``: tol is below 1e-6 and m is at most POLISHED_ROWS.
     3. ``"blocks"``: tol is below 1e-6.
-    4. ``"libsvm"``: max_iter is given, or the box is wide, and LIBSVM has the kernel by name.
-    5. ``"matrix"``: max_iter is given, or the box is wide and m is at most WIDE_MATRIX_ROWS.
-    6. ``"libsvm"``: LIBSVM has the kernel by name, m is at most LIBSVM_ROWS and vectors have at most LIBSVM_FEATURES
-       features.
-    7. ``"matrix"``: m is at most MATRIX_ROWS.
+    4. ``"libsvm"``: LIBSVM has the kernel by name, and max_iter is given, or m is at most LIBSVM_ROWS and vectors
+       have at most LIBSVM_FEATURES features.
+    5. ``"matrix"``: max_iter is given, or m is at most MATRIX_ROWS.
+    6. ``"libsvm"``: the box is wide (`is_narrow`) and LIBSVM has the kernel by name.
+    7. ``"matrix"``: the box is wide and m is at most WIDE_MATRIX_ROWS.
     8. ``"blocks"``: pairs of rows in blocks, otherwise.
     """
     m = len(task.rows)
@@ -73,14 +72,15 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
     if 1e3 * tol < ALLOWED:
         return "matrix to rounding" if m <= POLISHED_ROWS else "blocks"
     named = _named(kernel, objects, task.kind) is not None
-    wide = not is_narrow(task, usual)
-    if named and (max_iter > 0 or wide):
+    if named and (max_iter > 0 or (m <= LIBSVM_ROWS and objects.shape[1] <= LIBSVM_FEATURES)):
         return "libsvm"
-    if max_iter > 0 or (wide and m <= WIDE_MATRIX_ROWS):
+    if max_iter > 0 or m <= MATRIX_ROWS:
         return "matrix"
-    if named and m <= LIBSVM_ROWS and objects.shape[1] <= LIBSVM_FEATURES:
+    if is_narrow(task, usual):
+        return "blocks"
+    if named:
         return "libsvm"
-    return "matrix" if m <= MATRIX_ROWS else "blocks"
+    return "matrix" if m <= WIDE_MATRIX_ROWS else "blocks"
 
 
 def is_narrow(task: Task, usual: float) -> bool:
@@ -163,7 +163,7 @@ def _solve(
 def _at_the_ends(exact: Exact, task: Task, tol: float) -> Dual:
     b = task.high
     product = exact.product(b)
-    point = task.problem(sp.diags(exact.diagonal)).point(b, central_multiplier(task, b, product), product)
+    point = task.problem(KnownDiagonal(exact.diagonal)).point(b, central_multiplier(task, b, product), product)
     return Dual(b, point.multiplier, point.objective, point.gap, 1, point.gap <= max(tol, 1e-6), "libsvm")
 
 
@@ -182,7 +182,7 @@ def _by_libsvm(
     size = task.spread(usual) or usual * float(task.high.max())
     if finished and max_iter < 1 and missed > EXCESS * ALLOWED * size:
         return None  # what LIBSVM takes for the kernel is another: rows far from the origin lose its digits
-    point = task.problem(sp.diags(exact.diagonal)).point(b, intercept, product)
+    point = task.problem(KnownDiagonal(exact.diagonal)).point(b, intercept, product)
     return Dual(b, intercept, point.objective, point.gap, max(1, steps), finished, "libsvm", ((steps, point.gap),))
 
 

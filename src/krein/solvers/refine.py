@@ -16,13 +16,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import scipy.sparse as sp
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import take
-from krein.solvers.dense_dual import NotConverged, Task, made_exact, violation
+from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
 from krein.solvers.problem import central_multiplier
 from krein.solvers.rows import Exact, Pool
@@ -297,7 +296,7 @@ def _intercept(task: Task, b: Array, product: Array) -> float:
 
 
 def _judged(task: Task, exact: Exact, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
-    point = task.problem(sp.diags(exact.diagonal)).point(b, mu, product)
+    point = task.problem(KnownDiagonal(exact.diagonal)).point(b, mu, product)
     return Dual(b, mu, point.objective, point.gap, steps, good, "refined")
 
 

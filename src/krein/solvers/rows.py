@@ -107,7 +107,7 @@ class Exact:
         """Write k(left, right) into ``out``; both sides come from `chosen`."""
         if self._points is not None:
             note(len(left) * len(right))
-            buffer = np.empty((TILE_ROWS, TILE_COLUMNS), dtype=self.dtype)
+            buffer = np.empty((min(TILE_ROWS, len(left)), min(TILE_COLUMNS, len(right))), dtype=self.dtype)
             for start in range(0, len(right), TILE_COLUMNS):
                 other = _exchanged(right[start : start + TILE_COLUMNS])
                 for first in range(0, len(left), TILE_ROWS):
@@ -144,7 +144,7 @@ class Exact:
             return out
         note(n * m)
         weights = weights.astype(self.dtype, copy=False)
-        buffer = np.empty((TILE_ROWS, TILE_COLUMNS), dtype=self.dtype)
+        buffer = np.empty((min(TILE_ROWS, n), min(TILE_COLUMNS, m)), dtype=self.dtype)
         for start in range(0, m, TILE_COLUMNS):
             other, own = _exchanged(right[start : start + TILE_COLUMNS]), weights[start : start + TILE_COLUMNS]
             for first in range(0, n, TILE_ROWS):
