@@ -9,11 +9,8 @@ import pytest
 from sklearn import svm
 from sklearn.datasets import make_classification
 
-import krein
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
-from krein.solvers import refine, rows, smo
-from krein.solvers.dense_dual import NotConverged
 
 COARSE: dict[str, Any] = {"n_blocks": 3, "rank": 12, "random_state": 0}
 
@@ -41,68 +38,6 @@ def test_it_is_the_exact_svm(n_classes: int) -> None:
     usual = SVC(refine="exact", **options, **COARSE).fit(X, y)
     np.testing.assert_allclose(usual.decision_function(X_new), theirs.decision_function(X_new), atol=1e-2)
     assert (usual.predict(X_new) == theirs.predict(X_new)).mean() >= 0.995
-
-
-def test_rows_join_until_none_violates(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = classes(2300)
-    poor: dict[str, Any] = {"gamma": 0.5, "n_blocks": 3, "rank": 2, "random_state": 0}
-    monkeypatch.setattr(refine, "POOL", 0.2)
-    monkeypatch.setattr(refine, "LEAST", 50)
-    joined: list[int] = []
-    join = rows.Pool.join
-
-    def spy(pool: Any, more: Any) -> None:
-        joined.append(len(more))
-        join(pool, more)
-
-    monkeypatch.setattr(rows.Pool, "join", spy)
-    machine = SVC(refine="exact", **poor).fit(X, y)
-    theirs = svm.SVC(gamma=0.5, tol=1e-6).fit(X, y)
-    assert joined[0] < len(theirs.support_)  # the first pool could not do
-    assert len(joined) >= 3
-    assert machine.converged_
-    np.testing.assert_allclose(machine.decision_function(X), theirs.decision_function(X), atol=1e-2)
-    margins = machine.decision_function(X) * (2.0 * y - 1.0)
-    rest = np.setdiff1d(np.arange(len(X)), machine.support_)
-    assert margins[rest].min() >= 1.0 - 1e-3 - 1e-9
-    monkeypatch.setattr(refine, "ROUNDS", 1)
-    with pytest.warns(NotConverged, match=r"ended with \d+ of 2300 rows outside the pool"):
-        machine = SVC(refine="exact", **poor).fit(X, y)
-    assert not machine.converged_
-
-
-def test_a_row_is_checked_again_only_where_the_solution_moved_that_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = classes(2300)
-    monkeypatch.setattr(refine, "POOL", 1.0)
-    monkeypatch.setattr(refine, "LEAST", 50)
-    monkeypatch.setattr(refine, "ROUGH", 1.0)
-    checked: list[int] = []
-    product = rows.Exact.product
-
-    def spy(exact: Any, b: Any, some: Any) -> Any:
-        checked.append(len(some))
-        return product(exact, b, some)
-
-    monkeypatch.setattr(rows.Exact, "product", spy)
-    machine = SVC(refine="exact", gamma=0.5, **COARSE).fit(X, y)
-    assert len(checked) >= 3
-    assert checked[-1] < 0.5 * checked[1]  # the first is the start's own
-    theirs = svm.SVC(gamma=0.5, tol=1e-6).fit(X, y)
-    np.testing.assert_allclose(machine.decision_function(X), theirs.decision_function(X), atol=1e-2)
-
-
-def test_rows_that_find_no_room_are_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = classes(2300)
-    kernel = krein.Laplacian(gamma=0.3)
-    whole = SVC(refine="exact", kernel=kernel, **COARSE).fit(X, y)
-    monkeypatch.setattr(refine, "CACHED", 1e-3)
-    monkeypatch.setattr(refine, "BLOCK", 60)
-    monkeypatch.setattr(smo, "BLOCK", 60)
-    kept = SVC(refine="exact", kernel=kernel, cache_size=1e-3, **COARSE).fit(X, y)
-    theirs = svm.SVC(kernel="precomputed", tol=1e-6).fit(kernel(X, X), y)
-    wanted = theirs.decision_function(kernel(X[:200], X))
-    for ours in (whole, kept):
-        np.testing.assert_allclose(ours.decision_function(X[:200]), wanted, atol=1e-2)
 
 
 @pytest.mark.parametrize("kernel", ["poly", "linear"])
@@ -160,20 +95,3 @@ def test_a_few_thousand_rows_are_exact_unless_something_is_said(n_classes: int) 
     flat, level = SVR(C=2.0).fit(train, X[:2100, 0]), svm.SVR(C=2.0).fit(train, X[:2100, 0])
     assert flat.refined_
     np.testing.assert_allclose(flat.predict(test), level.predict(test), atol=2e-2)  # 1e-3 of the largest target each
-
-
-def test_what_pairs_do_not_settle_a_linear_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = classes(2300)
-    options: dict[str, Any] = {"C": 50.0, "gamma": 0.3, **COARSE}
-    plain = SVC(refine="exact", **options).fit(X, y)
-    monkeypatch.setattr(smo, "STEPS", 1)  # pairs for each row of a block,
-    monkeypatch.setattr(refine, "descend", lambda *given: smo.descend(*given[:-1], 4000))  # and fewer than they need
-    ours = SVC(refine="exact", **options).fit(X, y)
-    assert ours.converged_
-    assert ours.gap_ <= 0.5 * plain.gap_  # the free rows are solved for to rounding, pairs to their tolerance
-    theirs = svm.SVC(C=50.0, gamma=0.3, tol=1e-6).fit(X, y).decision_function(X)
-    np.testing.assert_allclose(ours.decision_function(X), theirs, atol=0.01)
-    monkeypatch.setattr(refine, "POLISHED", 0)
-    with pytest.warns(NotConverged, match="after .* steps; .*Lower C, or raise tol"):
-        left = SVC(refine="exact", **options).fit(X, y)
-    assert not left.converged_

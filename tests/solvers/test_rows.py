@@ -12,7 +12,7 @@ import krein
 from krein.kernels import Evaluator, counting
 from krein.kernels.similarities import as_kernel
 from krein.solvers import rows
-from krein.solvers.rows import Exact, Pool, kernel_product
+from krein.solvers.rows import Cache, Exact, Groups, Pool, kernel_product
 
 
 def vectors(n: int = 400, d: int = 5) -> Any:
@@ -33,39 +33,85 @@ KERNELS: list[Any] = [
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])
 @pytest.mark.parametrize("tile", [rows.TILE, 300])
-def test_a_pool_is_the_matrix(kernel: Any, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "TILE", tile)
-    monkeypatch.setattr(rows, "WIDTH", 70)
-    monkeypatch.setattr(rows, "BLOCK", 20)  # room for 40 rows: some have to make room for others
+@pytest.mark.parametrize("room", [0, 30, 400], ids=["nothing is kept", "some rows are", "all rows are"])
+def test_a_pool_is_the_matrix(kernel: Any, tile: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TILE", tile), ("TILE_COLUMNS", 70), ("TILE_ROWS", 16)):
+        monkeypatch.setattr(rows, name, value)
     X, rng = vectors(), np.random.default_rng(1)
     K = kernel(X, X)
-    pool = Pool(Exact(kernel, X), np.arange(0, 200, 2), 0.0)
-    for more in (np.arange(1, 60, 2), np.arange(300, 310)):
-        pool.join(more)
-        own = K[np.ix_(pool.where, pool.where)]
-        for size in (1, 15, 35):
-            some = rng.permutation(len(pool.where))[:size]
-            weights = rng.standard_normal(size)
-            np.testing.assert_allclose(pool.among(some), own[np.ix_(some, some)], atol=1e-12 * np.abs(K).max())
-            np.testing.assert_allclose(pool.times(some, weights), own[:, some] @ weights, atol=1e-11 * np.abs(K).max())
+    where = np.concatenate([np.arange(0, 200, 2), np.arange(300, 310)])
+    own = K[np.ix_(where, where)]
+    pool = Pool(Exact(kernel, X), where, 8.0 * room * len(where))
+    for size in (1, 15, 35, 60):
+        some = rng.permutation(len(where))[:size]
+        weights = rng.standard_normal(size)
+        np.testing.assert_allclose(pool.among(some), own[np.ix_(some, some)], atol=1e-12 * np.abs(K).max())
+        np.testing.assert_allclose(pool.times(some, weights), own[:, some] @ weights, atol=1e-11 * np.abs(K).max())
 
 
-def test_what_is_quick_is_evaluated_again_and_what_is_not_is_kept() -> None:
+@pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])
+@pytest.mark.parametrize("room", [0, 25, 400])
+def test_groups_that_several_matrices_share(kernel: Any, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, rng = vectors(), np.random.default_rng(1)
+    K, exact = kernel(X, X), Exact(kernel, X)
+    groups = [np.arange(start, 400, 4) for start in range(3)]
+    caches = [Cache(exact, group, 8.0 * room * len(group), recycle=True) for group in groups]
+    for i, j in ((0, 1), (0, 2), (1, 2), (0, 1)):
+        names = np.sort(np.concatenate([groups[i], groups[j]]))
+        order = np.concatenate([np.searchsorted(names, groups[k]) for k in (i, j)])
+        matrix, own = Groups([caches[i], caches[j]], order), K[np.ix_(names, names)]
+        for size in (3, 20, 60):
+            some, weights = rng.permutation(len(names))[:size], rng.standard_normal(size)
+            np.testing.assert_allclose(matrix.among(some), own[np.ix_(some, some)], atol=1e-12 * np.abs(K).max())
+            wanted = own[:, some] @ weights
+            np.testing.assert_allclose(matrix.times(some, weights), wanted, atol=1e-11 * np.abs(K).max())
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])
+@pytest.mark.parametrize("n", [1, 69, 400])
+def test_the_whole_matrix(kernel: Any, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "TILE_COLUMNS", 70)
+    X = vectors(n)
+    found = Exact(kernel, X).matrix()
+    np.testing.assert_allclose(found, kernel(X, X), atol=1e-12 * np.abs(found).max())
+    np.testing.assert_array_equal(found, found.T)
+    with counting() as tally:
+        Exact(krein.RBF(gamma=0.2), X).matrix()
+    assert tally.n_evaluations <= n * (n + 70) / 2 + n  # each pair once, but for tiles on the diagonal
+
+
+def test_rows_that_are_kept_are_not_evaluated_again() -> None:
     X, where = vectors(), np.arange(100)
     some, weights = np.arange(10), np.ones(10)
-    for kernel, quick in [(krein.RBF(gamma=0.2), True), (krein.Laplacian(gamma=0.2), False), (as_kernel(rbf), False)]:
+    for kernel in KERNELS:
         with counting() as tally:
             pool = Pool(Exact(kernel, X), where, 1e6)
             pool.times(some, weights)
             before = tally.n_evaluations
             pool.times(some, weights)
-            assert (tally.n_evaluations > before) == quick
+            pool.among(some)
+            assert tally.n_evaluations == before
+            none = Pool(Exact(kernel, X), where, 0.0)
+            none.times(some, weights)
+            before = tally.n_evaluations
+            none.times(some, weights)
+            assert tally.n_evaluations == before + 1000
+    assert Exact(krein.RBF(gamma=0.2), X).is_quick
+    assert not Exact(krein.Laplacian(gamma=0.2), X).is_quick
     assert not Exact(krein.RBF(gamma=0.2), sp.csr_matrix(X)).is_quick
-    assert not Exact(krein.RBF(gamma=0.2), vectors(50, rows.FEATURES + 1)).is_quick
+    assert not Exact(krein.RBF(gamma=0.2), vectors(50, rows.QUICK_FEATURES + 1)).is_quick
+
+
+def test_rows_far_from_the_origin_keep_their_digits() -> None:
+    X, kernel = vectors() + 1e9, krein.RBF(gamma=0.2)
+    np.testing.assert_allclose(Exact(kernel, X).matrix(), rbf(X, X), atol=1e-6)
+    X = vectors()
+    X[:5] += 1e6
+    np.testing.assert_allclose(Exact(kernel, X).matrix(), rbf(X, X), atol=1e-6)
 
 
 def test_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "WIDTH", 33)
+    monkeypatch.setattr(rows, "TILE_COLUMNS", 33)
     X, kernel = vectors(), krein.RBF(gamma=0.2)
     b = np.where(np.arange(400) % 3 == 0, 0.0, np.random.default_rng(2).standard_normal(400))
     with counting() as tally:
@@ -73,6 +119,11 @@ def test_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found, kernel(X[:90], X) @ b, atol=1e-12)
     assert tally.n_evaluations == 90 * np.count_nonzero(b)
     assert not kernel_product(Evaluator(kernel), X, np.zeros(400), X).any()
+    for given in KERNELS:
+        exact, weights = Exact(given, X), np.random.default_rng(3).standard_normal((400, 2))
+        np.testing.assert_allclose(exact.product(b, np.arange(90)), given(X[:90], X) @ b, atol=1e-11)
+        found = exact.times(exact.chosen(np.arange(90)), exact.chosen(), weights)
+        np.testing.assert_allclose(found, given(X[:90], X) @ weights, atol=1e-10)
 
 
 def test_single_precision_is_taken_where_no_row_minds() -> None:

@@ -25,18 +25,19 @@ from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
 from krein.estimators.machine import PLAIN, KernelMachine, check_weights
 from krein.estimators.selection import codes
-from krein.estimators.whole import quietly, refines_quickly, solve_task
+from krein.estimators.whole import quietly, refines_quickly
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Linear, count_objects, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, made_exact, solve_dense
-from krein.solvers.refine import SCREENED, refine_exactly
+from krein.solvers.exact import solve_exactly
 from krein.solvers.rows import is_quick
 
 __all__ = ["DualMachine", "NotConverged"]
 
+SCREENED = (1e-2, 100)  # relative gap of a factored dual that is only a start, and its steps at most
 REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
 QUICK_ROWS = 50_000  # the same where its rows need not be kept and the box is not wide,
 SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
@@ -151,11 +152,12 @@ class DualMachine(KernelMachine):
         starts = [_moved(*past, task) for past, task in zip(before, tasks, strict=False)]
         starts += [None] * (len(tasks) - len(starts))
         whole = self._whole(a)
-        quick = self.refined_ and self._screened
-        duals = []
-        for task, start in zip(tasks, starts, strict=True):
-            dual = self._by_libsvm(a, task) if quick else None
-            duals.append(self._dual(a, f, whole, task, start) if dual is None else dual)
+        if self.refined_ and self._screened:
+            duals = self._exactly(a, tasks, starts)
+        else:
+            duals = [self._dual(a, f, whole, task, start) for task, start in zip(tasks, starts, strict=True)]
+            if self.refined_:
+                duals = self._exactly(a, tasks, duals)
         self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
         coefficients = np.zeros((f.shape[0], len(tasks)))
         for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
@@ -175,10 +177,12 @@ class DualMachine(KernelMachine):
         """All of a small matrix by the kernel itself, where that is what is meant."""
         return own_matrix(a) if self._direct else None
 
-    def _by_libsvm(self, a: Approximation, task: Task) -> Dual | None:
-        """The exact kernel's dual without a look at the factored one, where LIBSVM is up to it."""
-        options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
-        return solve_task(a.kernel, a.objects, task, tol=self.tol, max_iter=int(self.max_iter), options=options)
+    def _exactly(self, a: Approximation, tasks: Sequence[Task], starts: Sequence[Dual | None]) -> list[Dual]:
+        """The exact kernel's duals."""
+        return solve_exactly(
+            a.kernel, a.objects, tasks, tol=self.tol, max_iter=int(self.max_iter), shrinking=bool(self.shrinking),
+            cache_size=self.cache_size, starts=starts, verbose=self.verbose,
+        )  # fmt: skip
 
     def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
@@ -211,9 +215,7 @@ class DualMachine(KernelMachine):
                 K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd,
                 exact=m <= DENSE_ROWS and self.tol <= FINE, start=start, other=factored, options=options,
             )  # fmt: skip
-        if not refined:
-            return dual
-        return refine_exactly(a, task, dual, tol=self.tol, options=options, verbose=self.verbose)
+        return dual
 
     def _expanded(self, a: Approximation, coefficients: Array, krein: bool) -> Expansion:
         """The decision functions without their intercepts.
@@ -237,8 +239,8 @@ class DualMachine(KernelMachine):
         self.gap_paths_ = [np.array(dual.path, dtype=np.float64).reshape(-1, 2) for dual in duals]
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
-        left = sum(not dual.converged for dual in duals if not dual.method.startswith("refined"))
-        if left:  # a refinement says itself what it is left with
+        left = sum(not dual.converged for dual in duals)
+        if left and not self.refined_:  # the exact solvers say themselves what they are left with
             which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
             limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
             warn(

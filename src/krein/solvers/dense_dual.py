@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ from krein.errors import KreinWarning
 from krein.solvers.dual import Dual
 from krein.solvers.problem import Problem, central_multiplier
 
-__all__ = ["NotConverged", "Task", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
+__all__ = ["KnownDiagonal", "NotConverged", "Task", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
 
 CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
 ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
@@ -36,6 +37,16 @@ ROUNDS = 10  # changes of the active set in one proximal step
 
 class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
     """A solver was left short of what was asked for: a dual with a gap, an evidence with a slope."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownDiagonal:
+    """What stands for a matrix where its products are known: its diagonal."""
+
+    values: Array
+
+    def diagonal(self) -> Array:
+        return self.values
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +93,14 @@ class Task:
         """
         if self.kind != "tube":
             return self.size
+        half, reach = self._halves
+        return min(half, max(self.epsilon, own * reach) or half)
+
+    @cached_property
+    def _halves(self) -> tuple[float, float]:
+        """What half of the targets are within of their median, and what half of the coefficients cannot exceed."""
         off = np.abs(self.linear - np.median(self.linear)) if len(self.linear) else np.zeros(1)
-        half = float(np.median(off)) or float(np.mean(off))
-        return min(half, max(self.epsilon, own * float(np.median(self.high))) or half)
+        return float(np.median(off)) or float(np.mean(off)), float(np.median(self.high))
 
 
 def solve_dense(
@@ -207,9 +223,10 @@ def libsvm(
             b[machine.support_] = _dense(machine.dual_coef_) / unit * size
         else:
             size = (float(np.mean(np.diagonal(K))) or 1.0) if kernel is None else 1.0
-            nu = min(1.0, task.total / float(reach.sum()))
-            machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach)
-            b[machine.support_] = _dense(machine.dual_coef_)
+            nu, most = min(1.0, task.total / float(reach.sum())), float(reach.max())
+            machine = OneClassSVM(nu=nu, **given).fit(K / size if size != 1.0 else K, sample_weight=reach / most)
+            b[machine.support_] = _dense(machine.dual_coef_) * most
+            size *= most
     intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0) + middle
     near = 1e-10 * reach  # bounds that went through a division; zeros are exact, and what is small is no zero
     b = np.where((b <= task.low + near) & (task.low != 0.0), task.low, b)

@@ -1,142 +1,289 @@
-"""The exact SVM of the exact kernel, from a factored solution of nearly the same problem.
+"""The SVM dual of a kernel on many rows, block by block, with the kernel's own values and without its matrix.
 
-In: a task, and its dual on the factored matrix. Out: the task's dual with the kernel itself. The factored solution
-says which rows can be support vectors: they are the pool, on which the kernel's own problem is solved (`smo`). Every
-other row is checked with the kernel, those that violate their condition join the pool, until there are none. A row that
-was checked once is looked at again only where the solution has moved further since than the row's condition has room:
-|f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)). No matrix of the pool is formed (`rows`).
+In: a task, the kernel's values (`Exact`), and perhaps coefficients to begin with. Out: the task's dual. A random part
+of the rows is solved first, roughly. Its solution says which rows matter: they form the pool, where pairs of rows are
+moved (`smo`), the others being held at the ends where they are. Every row outside the pool is checked with the kernel,
+those that violate their condition join it, and rows of the pool that lie firmly at an end leave it, until no row
+violates its condition. A row that was checked once is looked at again only where the solution has moved further since
+than the row's condition has room: |f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)).
+
+Where comparing two objects takes long, or the rows are few enough that kept rows of the matrix find room, the pool is
+all of them: nothing is evaluated twice then.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from tqdm import tqdm
 
-from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import take
-from krein.solvers.dense_dual import NotConverged, Task, made_exact, violation
+from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
 from krein.solvers.problem import central_multiplier
 from krein.solvers.rows import Exact, Pool
-from krein.solvers.smo import BLOCK, descend
+from krein.solvers.smo import Rows, descend
 
-__all__ = ["ALLOWED", "SCREENED", "refine_exactly"]
+__all__ = ["ALLOWED", "refine_exactly"]
 
-SCREENED = (1e-2, 100)  # relative gap of the factored dual that is enough, and its steps at most
-ALLOWED = 1e-3  # violation of a row that is left, in units of a label, at most: LIBSVM's default. 1000 tol below that
-ROUGH = 100.0  # times that is enough before the other rows were seen, and while many of them violate
-MANY = 0.5  # rows of the pool
-ROUNDS = 30
-POOL = 2.0  # rows in the pool, in factored support vectors
-LEAST = 1000  # rows in the pool at least
-CACHED = 1000.0  # megabytes of rows that are kept at least, if there are as many; else LIBSVM's cache_size
-STEPS = 200  # steps in a round at most, per row of the pool
-ROUNDED = 0.5  # of that violation, which single precision may cost a row: what rounding sums up to
-POLISHED = 3000  # rows with a coefficient up to which a tol below LIBSVM's is met by an active-set polish
+# The largest violation of a row's condition that is left, in units of a label: LIBSVM's default, or 1000 tol if less.
+ALLOWED = 1e-3
+# The first rounds stop at ROUGH times that violation; each later stage asks for TIGHTENING times less.
+ROUGH = 100.0
+TIGHTENING = 10.0
+# No more than ROUNDS rounds of solving and checking are made.
+ROUNDS = 40
+# The first solution is that of one row in FIRST_SHARE, but of FIRST_ROWS rows at least.
+FIRST_SHARE = 8
+FIRST_ROWS = 1500
+# Rows outside the pool join it if they would violate their condition after a further move of NEAR labels.
+NEAR = 0.3
+# Rows at an end leave the pool if their condition has room for FIRM labels, once less than WORTHWHILE of it would stay.
+FIRM = 0.5
+WORTHWHILE = 0.7
+# At least ROW_MEGABYTES megabytes of rows are kept, if there are as many; more if LIBSVM's cache_size is larger.
+ROW_MEGABYTES = 1000.0
+# Rows of vectors with at most CHEAP_FEATURES features are evaluated each time: that is no slower than to keep them.
+CHEAP_FEATURES = 16
+# All rows are in the pool from the beginning if the kept rows have room for this share of them.
+KEPT_SHARE = 0.5
+# Where comparing two objects takes long, a block has one in BLOCK_SHARE of the rows, but SMALLEST_BLOCK at least: rows
+# that turn out not to matter cost more than another block.
+BLOCK_SHARE = 8
+SMALLEST_BLOCK = 500
+# A round makes at most STEPS steps per row of the pool.
+STEPS = 200
+# Single precision may cost this share of the allowed violation, by rounding.
+ROUNDED = 0.5
+# A tol below LIBSVM's is met by an active-set polish if at most POLISHED rows have a coefficient.
+POLISHED = 3000
 
 
 def refine_exactly(
-    a: Approximation, task: Task, dual: Dual, *, tol: float, options: dict[str, Any], verbose: int = 0
+    exact: Exact,
+    task: Task,
+    start: Array | None = None,
+    *,
+    tol: float = 1e-6,
+    cache_size: float = 200.0,
+    shared: Rows | None = None,
+    verbose: int = 0,
 ) -> Dual:
-    """Return the dual of ``task`` under the kernel of ``a`` itself; ``dual`` is that of its factorization.
+    """Return the dual of ``task`` with the kernel values ``exact`` of its rows, from coefficients ``start`` or nothing.
 
     No row violates its condition by more than 1000 ``tol``, and at most by 1e-3 (in units of a label, or of what half
     of the targets are within): scikit-learn's own default. Vectors are compared in single precision where rounding adds
-    less than half of that.
+    less than half of that. ``shared`` is the matrix of all rows, if its rows are kept by someone else.
     """
     fine = min(ALLOWED, 1e3 * tol)
-    exact = Exact(a.kernel, take(a.objects, task.rows))
-    usual = float(np.mean(exact.diagonal))
+    usual = float(np.mean(np.abs(exact.diagonal)))
     size = task.spread(usual) or usual * float(task.high.max())
     allowed = fine * size
-    exact = exact.rounded(ROUNDED * allowed / max(float(np.linalg.norm(dual.coefficients)), 1e-300))
-    slack = _slack(task, _factored(a, task, dual) - task.linear + dual.intercept)
-    order = np.argsort(slack, kind="stable")
-    first = min(len(slack), max(LEAST, int(POOL * np.count_nonzero(slack <= 1e-6 * size))))
-    b = _begun(task, order)
-    pool = Pool(exact, np.union1d(order[:first], np.flatnonzero(b)), 1e6 * max(CACHED, options["cache_size"]))
-    product = np.zeros(len(b))
-    product[pool.where] = exact.product(b, pool.where)
-    room = np.full(len(b), -np.inf)  # how far the solution may move before a row that is not in the pool matters
-    history: list[Array] = [np.zeros(len(b))]  # the coefficients by which rows were checked,
-    since = np.zeros(len(b), dtype=np.intp)  # and which of them the product of a row is
-    steps, left, worst, mu, rough = dual.n_iter, 0, np.inf, 0.0, True
-    path: Path = ()  # products of rows that need no look are old, but their conditions hold: they add nothing to a gap
-    with tqdm(desc="refine", disable=verbose <= 0) as bar:
-        for _ in range(ROUNDS):
-            where, asked = pool.where, allowed * (ROUGH if rough else 1.0)
-            own, before, was, last = task.on(where), b[where], product[where], mu
-            moving, values = before.copy(), was.copy()
-            used, worst = descend(own, moving, values, pool, asked, 10**5 + STEPS * len(where))
-            b[where], product[where], steps = moving, values, steps + used
-            mu = _intercept(own, moving, values)
-            moved = np.sqrt(max(0.0, float((moving - before) @ (values - was))))  # |w - w'|
-            room -= moved * np.sqrt(exact.diagonal) + abs(mu - last)
-            unsure = room < -allowed
-            unsure[where] = False
-            there = np.flatnonzero(unsure)
-            _follow(exact, b, product, there, since, history)
-            room[there] = _slack(task, product - task.linear + mu)[there]
-            left = int(np.count_nonzero(room[there] < -allowed))
-            path = (*path, (steps, _judged(task, exact, b, mu, product, steps, False).gap))
-            bar.update()
-            bar.set_postfix(pool=len(where), checked=len(there), joining=left)
-            if left:
-                more = min(left + min(2 * left, BLOCK), max(len(where), LEAST))  # some that are next to violate, too
-                pool.join(there[np.argsort(room[there], kind="stable")[:more]])
-            elif not rough or worst <= allowed:
-                break
-            rough = left > MANY * len(where)
-    found = replace(_judged(task, exact, b, mu, product, steps, left == 0 and worst <= allowed), path=path)
-    if fine < ALLOWED or (not found.converged and left == 0):
-        found = _polished(task, exact, found, allowed, tol)
+    cheap = exact.is_quick and exact.objects.shape[1] <= CHEAP_FEATURES
+    nbytes = 0.0 if cheap else 1e6 * max(ROW_MEGABYTES, cache_size)
+    m, steps = len(task.rows), 0
+    if start is None and m >= 2 * FIRST_ROWS:
+        start, steps, norm = _first(exact, task, ROUGH * ALLOWED * size, nbytes)
+    else:
+        start = _balanced(task, np.zeros(m) if start is None else np.clip(start, task.low, task.high))
+        norm = float(np.linalg.norm(start)) or 0.5 * float(np.sqrt(m) * np.median(task.high - task.low))
+    quick = exact.rounded(ROUNDED * allowed / max(norm, 1e-300))
+    state = _State(quick, task, start, nbytes, shared)
+    found = state.solve(allowed, max(ROUGH * allowed, 0.1 * ROUGH * ALLOWED * size), steps, verbose)
+    if fine < ALLOWED or (not found.converged and state.left == 0):
+        found = _polished(task, exact.doubled(), found, allowed, tol)
     if not found.converged:
-        advice = "Raise the rank, so that it starts nearer, or tol." if left else "Lower C, or raise tol."
         warn(
-            f"refine='exact' ended with {left} of {len(b)} rows outside the pool that violate their condition, and "
-            f"with a violation of {worst:.2g} in it where {allowed:.2g} is allowed, after {steps} steps; the relative "
-            f"duality gap is {found.gap:.2g}. {advice}",
+            f"The exact dual ended with {state.left} of {m} rows outside the pool that violate their condition, and "
+            f"with a violation of {state.worst:.2g} in it where {allowed:.2g} is allowed, after {found.n_iter} steps; "
+            f"the relative duality gap is {found.gap:.2g}. Lower C, or raise tol.",
             NotConverged,
         )
     return found
 
 
-def _follow(exact: Exact, b: Array, product: Array, there: Indices, since: Indices, history: list[Array]) -> None:
-    """Make the product of the rows ``there`` that of ``b``, from where it was if few coefficients moved since."""
-    for step in np.unique(since[there]):
-        mine, moved = there[since[there] == step], b - history[step]
-        if np.count_nonzero(moved) > np.count_nonzero(b):
-            product[mine], moved = 0.0, b
-        product[mine] += exact.product(moved, mine)
-    since[there] = len(history)
-    history.append(b.copy())
+class _State:
+    """A point of the box, its product with the kernel's matrix, and the rows that are being moved.
+
+    Rows outside the pool hold coefficients at an end of their range; their products are those of the last coefficients
+    they were checked with.
+    """
+
+    def __init__(self, exact: Exact, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
+        self.exact, self.task, self.b, self.nbytes = exact, task, b, nbytes
+        self.left, self.worst, self.mu = 0, np.inf, 0.0
+        m = len(b)
+        self.history = [b.copy()]  # the coefficients by which rows were checked,
+        self.since = np.zeros(m, dtype=np.intp)  # and which of them the product of a row belongs to
+        self.room = np.full(m, -np.inf)  # how far the slope of a row outside may move before it violates
+        self.inside = np.ones(m, dtype=bool)
+        room = nbytes >= KEPT_SHARE * m * m * np.dtype(exact.dtype).itemsize
+        self.whole = shared is not None or room or not exact.is_quick
+        used = np.flatnonzero(b)
+        self.where: Indices = np.arange(m)
+        if self.whole:
+            self.pool = Pool(exact, self.where, nbytes) if shared is None else shared
+            self.product = self.pool.times(used, b[used]) if len(used) else np.zeros(m)
+            return
+        self.product = exact.product(b)
+        self.mu = _intercept(task, b, self.product)
+        self.room = _room(task, b, self.product - task.linear + self.mu)
+        self._gather(np.flatnonzero(self.room <= NEAR * self._size))
+
+    @property
+    def _size(self) -> float:
+        usual = float(np.mean(np.abs(self.exact.diagonal)))
+        return self.task.spread(usual) or usual * float(self.task.high.max())
+
+    def _gather(self, where: Indices) -> None:
+        self.where, self.inside = where, np.zeros(len(self.b), dtype=bool)
+        self.inside[where] = True
+        self.pool = Pool(self.exact, where, self.nbytes)
+
+    def solve(self, allowed: float, asked: float, steps: int, verbose: int) -> Dual:
+        """Move until no row violates its condition by more than ``allowed``, in stages that begin with ``asked``."""
+        path: Path = ()
+        done = False
+        with tqdm(desc="refine", disable=verbose <= 0) as bar:
+            for _ in range(ROUNDS):
+                asked = max(asked, allowed)
+                steps += self._descend(asked)
+                checked = self._check(asked)
+                path = (*path, (steps, self._judged(steps, False).gap))
+                bar.update()
+                bar.set_postfix(pool=len(self.where), checked=checked, joining=self.left, asked=asked)
+                if self.left == 0:
+                    done = asked <= allowed and self.worst <= allowed
+                    if asked <= allowed:
+                        break
+                    asked /= TIGHTENING
+                self._regather(asked)
+        if not self.whole:  # coefficients at their ends outside the pool belong to the objective
+            self._follow(np.flatnonzero(~self.inside & (self.b != 0.0)))
+        return replace(self._judged(steps, done), path=path)
+
+    def _descend(self, asked: float) -> int:
+        where = self.where
+        own, before, was, last = self.task.on(where), self.b[where], self.product[where], self.mu
+        moving, values = before.copy(), was.copy()
+        used, self.worst = descend(
+            own, moving, values, self.pool, asked, 10**5 + STEPS * len(where), _block(self.exact)
+        )
+        self.b[where], self.product[where] = moving, values
+        self.mu = _intercept(own, moving, values)
+        moved = np.sqrt(max(0.0, float((moving - before) @ (values - was))))  # |w - w'|
+        if not self.whole:
+            self.room -= moved * np.sqrt(np.abs(self.exact.diagonal)) + abs(self.mu - last)
+        return used
+
+    def _check(self, asked: float) -> int:
+        """Look at the rows outside the pool that may violate their condition; returns how many that are."""
+        self.left = 0
+        if self.whole:
+            return 0
+        there = np.flatnonzero(~self.inside & (self.room < -asked))
+        self._follow(there)
+        slope = self.product - self.task.linear + self.mu
+        self.room[there] = _room(self.task, self.b, slope)[there]
+        self.left = int(np.count_nonzero(self.room[there] < -asked))
+        return len(there)
+
+    def _regather(self, asked: float) -> None:
+        """Let rows join that violate or nearly do, and those leave that are firmly at an end."""
+        if self.whole:
+            return
+        slope = self.product - self.task.linear + self.mu
+        own = _room(self.task, self.b, slope)
+        size = self._size
+        stay = self.inside & (own <= FIRM * size)
+        leave = int(np.count_nonzero(self.inside) - np.count_nonzero(stay))
+        if leave < (1.0 - WORTHWHILE) * len(self.where):
+            stay = self.inside
+        elif leave:
+            gone = self.inside & ~stay
+            self.room[gone] = own[gone]
+            self.since[gone] = len(self.history)
+            self.history.append(self.b.copy())
+        elif self.left == 0:
+            return
+        join = ~self.inside & (self.room < min(NEAR * size, 10.0 * asked)) if self.left else np.zeros(len(own), bool)
+        self._follow(np.flatnonzero(join))
+        if join.any() or stay is not self.inside:
+            self._gather(np.flatnonzero(stay | join))
+
+    def _follow(self, there: Indices) -> None:
+        """Make the products of the rows ``there`` those of ``b``, from where they were if few coefficients moved."""
+        if len(there) == 0:
+            return
+        for step in np.unique(self.since[there]):
+            mine, moved = there[self.since[there] == step], self.b - self.history[step]
+            if np.count_nonzero(moved) > np.count_nonzero(self.b):
+                self.product[mine], moved = 0.0, self.b
+            self.product[mine] += self.exact.product(moved, mine)
+        self.since[there] = len(self.history)
+        self.history.append(self.b.copy())
+
+    def _judged(self, steps: int, good: bool) -> Dual:
+        return _judged(self.task, self.exact, self.b, self.mu, self.product, steps, good)
 
 
-def _factored(a: Approximation, task: Task, dual: Dual) -> Array:
-    full = np.zeros(a.factorization.shape[0])
-    full[task.rows] = dual.coefficients
-    return np.asarray((a.factorization @ full)[task.rows])
+def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array, int, float]:
+    """A point near the solution, from a random part of the rows; the steps it took, and the expected norm of b.
 
-
-def _begun(task: Task, order: Indices) -> Array:
-    """A point of the box with the right sum: zero, or the first of ``order`` at their upper ends."""
-    b = np.zeros(len(order))
+    The box of a one-class task and its total are those of the part; then the rows that lie lowest are at their ends.
+    """
+    m = len(task.rows)
+    some = np.sort(np.random.default_rng(0).choice(m, max(FIRST_ROWS, m // FIRST_SHARE), replace=False))
+    own = task.on(some)
     if task.total:
-        reached = np.cumsum(task.high[order])
-        b[order] = np.clip(task.total - (reached - task.high[order]), 0.0, task.high[order])
-    return b
+        own = replace(own, total=task.total * float(own.high.sum()) / float(task.high.sum()))
+    part = Exact(exact.evaluator.kernel, take(exact.objects, some))
+    bearable = asked / max(1e-300, float(np.sqrt(len(some)) * np.median(own.high - own.low)))
+    part = part.rounded(bearable)
+    b = _balanced(own, np.zeros(len(some)))
+    product = part.product(b)
+    steps, _ = descend(
+        own, b, product, Pool(part, np.arange(len(some)), nbytes), asked, 10**5 + STEPS * len(some), _block(part)
+    )
+    norm = float(np.linalg.norm(b)) * np.sqrt(m / len(some))
+    whole: Array = np.zeros(m)
+    if task.total:
+        used = np.flatnonzero(b)
+        lowest = np.argsort(exact.times(exact.chosen(), exact.chosen(some[used]), b[used]), kind="stable")
+        whole = _balanced(task, whole, lowest)
+    else:
+        whole[some] = b
+    return whole, steps, norm
 
 
-def _slack(task: Task, slope: Array) -> Array:
-    """How far each row is from having a coefficient other than 0; ``slope`` is K b - linear + intercept."""
-    rise = np.where(task.high > 0.0, slope + task.epsilon, np.inf)
-    fall = np.where(task.low < 0.0, task.epsilon - slope, np.inf)
+def _block(exact: Exact) -> int | None:
+    return None if exact.is_quick else max(SMALLEST_BLOCK, len(exact.diagonal) // BLOCK_SHARE)
+
+
+def _balanced(task: Task, b: Array, order: Indices | None = None) -> Array:
+    """``b`` with the sum that is asked for: what lacks goes to the first rows of ``order`` that have room for it."""
+    lack = task.total - float(b.sum())
+    if lack == 0.0:
+        return b
+    order = np.arange(len(b)) if order is None else order
+    room = (task.high - b if lack > 0.0 else b - task.low)[order]
+    reached = np.cumsum(room)
+    out = b.copy()
+    out[order] += np.sign(lack) * np.clip(abs(lack) - (reached - room), 0.0, room)
+    return np.clip(out, task.low, task.high)
+
+
+def _room(task: Task, b: Array, slope: Array) -> Array:
+    """How far the slope of each row may move before it violates its condition; negative where it does.
+
+    ``slope`` is K b - linear + intercept.
+    """
+    eps = task.epsilon
+    rise = np.where(b < task.high, slope + np.where(b >= 0.0, eps, -eps), np.inf)
+    fall = np.where(b > task.low, np.where(b <= 0.0, eps, -eps) - slope, np.inf)
     return np.asarray(np.minimum(rise, fall))
 
 
@@ -149,14 +296,14 @@ def _intercept(task: Task, b: Array, product: Array) -> float:
 
 
 def _judged(task: Task, exact: Exact, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
-    point = task.problem(sp.diags(exact.diagonal)).point(b, mu, product)
+    point = task.problem(KnownDiagonal(exact.diagonal)).point(b, mu, product)
     return Dual(b, mu, point.objective, point.gap, steps, good, "refined")
 
 
 def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float) -> Dual:
-    """``found`` with its free rows solved for exactly, where they are few and no other row minds.
+    """``found`` with its free rows solved for exactly, where they are few and no other row violates its condition then.
 
-    Pairs of rows take millions of steps where a matrix is nearly singular; a linear system does not mind that.
+    Pairs of rows take millions of steps where a matrix is nearly singular; a linear system does not.
     """
     where = np.flatnonzero(found.coefficients)
     if len(where) > POLISHED:
@@ -167,7 +314,7 @@ def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float)
     done = made_exact(np.asarray(exact.evaluator.symmetric(some), dtype=np.float64), own, start, tol)
     b = np.zeros(len(found.coefficients))
     b[where] = done.coefficients
-    product = exact.product(b, np.arange(len(b)))
+    product = exact.product(b)
     if violation(task, b, product - task.linear + done.intercept).max() > allowed:
         return found
     better = _judged(task, exact, b, done.intercept, product, done.n_iter, True)

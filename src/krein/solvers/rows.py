@@ -1,172 +1,357 @@
-"""The matrix of a kernel by its rows, where all of it would be too much: evaluated when asked for, and kept if dear.
+"""The matrix of a kernel by its rows, where all of it would be too much.
 
 In: a kernel and objects. Out: parts of the kernel's matrix and products with it, in single precision where that is
-enough. A kernel that is a function of inner products of short vectors takes less time than memory that it would be
-written to, so it is evaluated again each time, a tile that stays in the processor's cache after the other. Rows of
-other kernels are kept as long as there is room.
+enough. Everything is evaluated in tiles that stay in the processor's cache. Rows that are asked for again and again are
+kept while there is room (`Pool`); a kept row costs a tenth of one that is evaluated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.kernels import Evaluator, Kernel, count_objects, is_vectors, take
+from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.counting import note
-from krein.kernels.objects import is_sparse
-from krein.solvers.smo import BLOCK, Rows
+from krein.kernels.geometry import EXPANSION_ERROR
+from krein.kernels.objects import is_sparse, rows
+from krein.solvers.smo import Rows
 
-__all__ = ["Exact", "Pool", "is_quick", "kernel_product"]
+__all__ = ["Cache", "Exact", "Groups", "Pool", "is_quick", "kernel_product"]
 
-TILE = 2**18  # entries evaluated at a time
-WIDTH = 1024  # columns of a tile at most
-FEATURES = 64  # of a vector, up to which an inner product takes less time than memory
-SAMPLED = 150  # rows at random on which single precision is tried, and as many with the largest entries
+# Kernels are evaluated in tiles of at most TILE entries, TILE_ROWS x TILE_COLUMNS where vectors are compared.
+TILE = 2**18
+TILE_ROWS = 256
+TILE_COLUMNS = 1024
+# Up to QUICK_FEATURES features an inner product takes less time than the exponential of it.
+QUICK_FEATURES = 64
+# Single precision is tried on PRECISION_SAMPLE random rows and on as many rows with the largest entries.
+PRECISION_SAMPLE = 150
 
 
 def is_quick(kernel: Kernel, objects: Any) -> bool:
-    """Whether the kernel is a function of inner products of short vectors."""
-    if not is_vectors(objects) or is_sparse(objects):
-        return False
-    return kernel.traits.unitary_invariant and bool(objects.shape[1] <= FEATURES)
+    """Whether the kernel is a function of inner products of short dense vectors."""
+    return _is_dense_product(kernel, objects) and bool(objects.shape[1] <= QUICK_FEATURES)
+
+
+def _is_dense_product(kernel: Kernel, objects: Any) -> bool:
+    """Whether the kernel is a function of inner products of dense vectors."""
+    return is_vectors(objects) and not is_sparse(objects) and kernel.traits.unitary_invariant
 
 
 class Exact:
-    """The kernel's own values among some objects."""
+    """The kernel's own values among some objects.
+
+    A set of the objects is prepared once (`chosen`) and compared with other sets after that (`fill`, `times`). For the
+    RBF kernel of dense vectors, preparing means centring, scaling and squared norms, so that a tile is one matrix
+    product and one exponential.
+    """
 
     def __init__(self, kernel: Kernel, objects: Any) -> None:
         self.evaluator, self.objects = Evaluator(kernel, chunk_entries=TILE), objects
-        self.diagonal = np.asarray(self.evaluator.diag(objects), dtype=np.float64)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """k(x, x) of every object."""
+        return np.asarray(self.evaluator.diag(self.objects), dtype=np.float64)
 
     @property
     def is_quick(self) -> bool:
-        """Whether evaluating a row again takes less time than keeping it."""
+        """Whether the kernel is a function of inner products of short dense vectors."""
         return is_quick(self.evaluator.kernel, self.objects)
 
+    @cached_property
+    def dtype(self) -> Any:
+        """The float type of the kernel's values."""
+        if self._points is not None:
+            return self._points.dtype
+        one = take(self.objects, np.arange(1))
+        return self.evaluator.block(one, one).dtype
+
+    @cached_property
+    def _points(self) -> Array | None:
+        """(n, d + 2) rows p = (sqrt(2 gamma) (x - mean), -gamma |x - mean|², 1) of an RBF kernel; else None.
+
+        With the last two columns of q exchanged, p qᵀ = -gamma |x - z|². None where the expansion would lose digits.
+        """
+        kernel, X = self.evaluator.kernel, self.objects
+        if type(kernel) is not RBF or not is_vectors(X) or is_sparse(X) or kernel.gamma is None or len(X) == 0:
+            return None
+        if X.dtype not in (np.float32, np.float64):
+            X = X.astype(np.float64)
+        scale = math.sqrt(kernel.gamma)
+        if X.dtype == np.float32 and not 1e-30 < scale < 1e30:
+            return None
+        points = np.empty((X.shape[0], X.shape[1] + 2), dtype=X.dtype)
+        own = points[:, :-2]
+        np.subtract(X, X.mean(axis=0, dtype=np.float64).astype(X.dtype), out=own)
+        own *= scale
+        with np.errstate(over="ignore"):
+            norms = np.einsum("ij,ij->i", own, own)
+        if not 2.0 * float(norms.max()) * np.finfo(X.dtype).eps <= EXPANSION_ERROR[X.dtype]:  # also where it is NaN
+            return None
+        own *= math.sqrt(2.0)
+        points[:, -2], points[:, -1] = -norms, 1.0
+        return points
+
+    def chosen(self, where: Indices | None = None) -> Any:
+        """The objects at ``where`` (None: all), prepared for `fill` and `times`."""
+        if self._points is not None:
+            return self._points if where is None else self._points[where]
+        return self.objects if where is None else take(self.objects, where)
+
+    def fill(self, out: Array, left: Any, right: Any) -> None:
+        """Write k(left, right) into ``out``; both sides come from `chosen`."""
+        if self._points is not None:
+            note(len(left) * len(right))
+            buffer = np.empty((min(TILE_ROWS, len(left)), min(TILE_COLUMNS, len(right))), dtype=self.dtype)
+            for start in range(0, len(right), TILE_COLUMNS):
+                other = _exchanged(right[start : start + TILE_COLUMNS])
+                for first in range(0, len(left), TILE_ROWS):
+                    some = left[first : first + TILE_ROWS]
+                    tile = buffer[: len(some), : len(other)]
+                    np.matmul(some, other.T, out=tile)
+                    np.minimum(tile, 0.0, out=tile)
+                    np.exp(tile, out=out[first : first + TILE_ROWS, start : start + TILE_COLUMNS], casting="same_kind")
+            return
+        if not _is_dense_product(self.evaluator.kernel, self.objects):
+            for part, block in self.evaluator.chunks(left, right):
+                out[part] = block
+            return
+        for start in range(0, len(right), TILE_COLUMNS):
+            few = right[start : start + TILE_COLUMNS]
+            for part, block in self.evaluator.chunks(left, few):
+                out[part, start : start + TILE_COLUMNS] = block
+
+    def block(self, left: Any, right: Any) -> Array:
+        """k(left, right); both sides come from `chosen`."""
+        out = np.empty((count_objects(left), count_objects(right)), dtype=self.dtype)
+        self.fill(out, left, right)
+        return out
+
+    def times(self, left: Any, right: Any, weights: Array) -> Array:
+        """k(left, right) weights, tile by tile; both sides come from `chosen`."""
+        n, m = count_objects(left), count_objects(right)
+        out = np.zeros((n, *weights.shape[1:]))
+        if self._points is None:
+            for start in range(0, m, TILE_COLUMNS):
+                few = rows(right, slice(start, start + TILE_COLUMNS))
+                for part, block in self.evaluator.chunks(left, few):
+                    out[part] += block @ weights[start : start + TILE_COLUMNS].astype(block.dtype, copy=False)
+            return out
+        note(n * m)
+        weights = weights.astype(self.dtype, copy=False)
+        buffer = np.empty((min(TILE_ROWS, n), min(TILE_COLUMNS, m)), dtype=self.dtype)
+        for start in range(0, m, TILE_COLUMNS):
+            other, own = _exchanged(right[start : start + TILE_COLUMNS]), weights[start : start + TILE_COLUMNS]
+            for first in range(0, n, TILE_ROWS):
+                some = left[first : first + TILE_ROWS]
+                tile = buffer[: len(some), : len(other)]
+                np.matmul(some, other.T, out=tile)
+                np.minimum(tile, 0.0, out=tile)
+                np.exp(tile, out=tile)
+                out[first : first + TILE_ROWS] += tile @ own
+        return out
+
+    def matrix(self) -> Array:
+        """All of k(X, X) in float64, exactly symmetric where the kernel is; each pair is compared once."""
+        n = count_objects(self.objects)
+        if self._points is None:
+            return self.evaluator.symmetric(self.objects).astype(np.float64, copy=False)
+        out = np.empty((n, n))
+        for start in range(0, n, TILE_COLUMNS):
+            few = slice(start, min(start + TILE_COLUMNS, n))
+            self.fill(out[: few.stop, few], self._points[: few.stop], self._points[few])
+            out[few, :start] = out[:start, few].T
+            lower = np.tril_indices(few.stop - start, -1)
+            out[few, few][lower] = out[few, few].T[lower]
+        out[np.diag_indices(n)] = self.diagonal
+        return out
+
     def rounded(self, bearable: float) -> Exact:
-        """The same in single precision if no row minds: its error is below ``bearable``, in the mean square.
+        """The same in single precision if its error is below ``bearable`` in every row, in the mean square.
 
         Vectors that came in single precision are compared in double otherwise.
         """
         dtype = self.objects.dtype if is_vectors(self.objects) else None
-        if dtype != np.float32 and not (dtype == np.float64 and self.is_quick):
+        if dtype != np.float32 and not (dtype == np.float64 and _is_dense_product(self.evaluator.kernel, self.objects)):
             return self
-        some = take(self.objects, self._sample())
-        single, double = some.astype(np.float32), some.astype(np.float64)
-        kernel = self.evaluator.kernel
-        note(kernel.block_entries(single.shape[0], single.shape[0], same=True))
+        kernel, where = self.evaluator.kernel, self._sample()
+        single = self if dtype == np.float32 else Exact(kernel, self.objects.astype(np.float32))
+        double = take(self.objects, where).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # double is the answer to what is too large
-            error = self.evaluator.block(double, double) - kernel(single, single)
+            if single._points is not None:
+                some = single.chosen(where)
+                values = single.block(some, some)
+            else:
+                some = take(single.objects, where)
+                note(kernel.block_entries(len(where), len(where), same=True))
+                values = kernel(some, some)
+            error = self.evaluator.block(double, double) - values
         minds = not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable
-        wanted = np.float64 if minds else np.float32
-        return self if dtype == wanted else Exact(kernel, self.objects.astype(wanted))
+        if minds:
+            return self if dtype == np.float64 else Exact(kernel, self.objects.astype(np.float64))
+        return single
+
+    def doubled(self) -> Exact:
+        """The same in double precision."""
+        if not is_vectors(self.objects) or self.objects.dtype != np.float32:
+            return self
+        return Exact(self.evaluator.kernel, self.objects.astype(np.float64))
 
     def _sample(self) -> Indices:
         """Some rows at random, and those of the largest entries."""
-        n = len(self.diagonal)
+        n = count_objects(self.objects)
         largest = abs(self.objects).max(axis=1)
         largest = largest.toarray().ravel() if is_sparse(self.objects) else largest
-        few = min(n, SAMPLED)
+        few = min(n, PRECISION_SAMPLE)
         random = np.random.default_rng(0).choice(n, few, replace=False)
         return np.union1d(random, np.argpartition(largest, n - few)[n - few :])
 
-    def product(self, b: Array, some: Indices) -> Array:
-        """(K b)[some]."""
-        return kernel_product(self.evaluator, self.objects, b, take(self.objects, some))
+    def product(self, b: Array, some: Indices | None = None) -> Array:
+        """(K b)[some], or all of K b; objects whose b is zero are not looked at."""
+        used = np.flatnonzero(b)
+        return self.times(self.chosen(some), self.chosen(used), b[used])
+
+
+def _exchanged(points: Array) -> Array:
+    """A copy of prepared RBF rows with the last two columns exchanged."""
+    out = points.copy()
+    out[:, -2], out[:, -1] = 1.0, points[:, -2]
+    return out
 
 
 def kernel_product(evaluator: Evaluator, objects: Any, b: Array, others: Any) -> Array:
     """k(others, objects) b, tile by tile, without the objects whose b is zero."""
     used = np.flatnonzero(b)
     out = np.zeros(count_objects(others))
-    for start in range(0, len(used), WIDTH):
-        few = used[start : start + WIDTH]
+    for start in range(0, len(used), TILE_COLUMNS):
+        few = used[start : start + TILE_COLUMNS]
         for part, block in evaluator.chunks(others, take(objects, few)):
             out[part] += block @ b[few].astype(block.dtype, copy=False)
     return out
 
 
-class Pool(Rows):
-    """The kernel's matrix on the positions ``where``, to which more may be added."""
+class Cache:
+    """k(x, Z) for a fixed collection Z = ``exact.objects[where]``, kept for some of the x that were asked for.
 
-    def __init__(self, exact: Exact, where: Indices, nbytes: float) -> None:
-        self.exact, self.where, self.nbytes = exact, np.empty(0, dtype=np.intp), nbytes
-        self._parts: list[tuple[slice, _Kept]] = []  # columns that joined together; none if it is quick
-        self.join(where)
+    With ``recycle`` the oldest row makes room for a new one. Without it a full cache stays as it is, and other rows are
+    evaluated each time: better where the same rows come again and again.
+    """
 
-    def join(self, more: Indices) -> None:
-        """Let the positions ``more`` join."""
-        start = len(self.where)
-        self.where = np.concatenate([self.where, more])
-        if self.exact.is_quick:
-            self._objects = take(self.exact.objects, self.where)
-            return
-        kept = _Kept(self.exact, more, self.nbytes if start == 0 else 0.25 * self.nbytes)
-        self._parts.append((slice(start, len(self.where)), kept))
-
-    def among(self, some: Indices) -> Array:
-        names = self.where[some]
-        if self.exact.is_quick:
-            own = take(self.exact.objects, names)
-            return self.exact.evaluator.block(own, own)
-        out = np.empty((len(some), len(some)))
-        for part, kept in self._parts:
-            inside = np.flatnonzero((some >= part.start) & (some < part.stop))
-            out[:, inside] = kept.entries(names, some[inside] - part.start)
-        return out
-
-    def times(self, some: Indices, weights: Array) -> Array:
-        names = self.where[some]
-        if self.exact.is_quick:
-            return kernel_product(self.exact.evaluator, take(self.exact.objects, names), weights, self._objects)
-        return np.concatenate([kept.combined(names, weights) for _, kept in self._parts])
-
-
-class _Kept:
-    """k(x, Z) for a fixed collection Z, kept for the last x that were asked for."""
-
-    def __init__(self, exact: Exact, where: Indices, nbytes: float) -> None:
-        self.exact, self.objects = exact, take(exact.objects, where)
-        dtype = exact.evaluator.block(take(exact.objects, where[:1]), take(self.objects, np.arange(1))).dtype
-        n = len(exact.diagonal)
-        capacity = int(min(n, max(2 * BLOCK, nbytes / (len(where) * dtype.itemsize))))
-        self._kept = np.empty((capacity, len(where)), dtype=dtype)  # its pages are touched as it fills
+    def __init__(self, exact: Exact, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
+        self.exact, self.where, self.recycle = exact, where, recycle
+        n = count_objects(exact.objects)
+        self._columns = exact.chosen(None if len(where) == n and np.array_equal(where, np.arange(n)) else where)
+        capacity = int(min(n, nbytes / (max(1, len(where)) * np.dtype(exact.dtype).itemsize)))
+        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)  # its pages are touched as it fills
         self._slot = np.full(n, -1)  # where a row is kept
         self._owner = np.full(capacity, -1)
         self._next = 0
 
-    def combined(self, some: Indices, weights: Array) -> Array:
+    def times(self, some: Indices, weights: Array) -> Array:
         """k(Z, x) weights for the positions ``some``."""
-        out = np.zeros(self._kept.shape[1])
-        slots = self._slots(some)
-        for part in _parts(len(some), max(1, TILE // max(1, len(out)))):
+        out = np.zeros(len(self.where))
+        self._keep(some)
+        slots = self._slot[some]
+        there = np.flatnonzero(slots >= 0)
+        step = max(1, TILE // max(1, len(out)))
+        for start in range(0, len(there), step):
+            part = there[start : start + step]
             out += weights[part].astype(self._kept.dtype) @ self._kept[slots[part]]
+        rest = np.flatnonzero(slots < 0)
+        if len(rest):
+            out += self.exact.times(self._columns, self.exact.chosen(some[rest]), weights[rest])
         return out
 
     def entries(self, some: Indices, columns: Indices) -> Array:
-        """k(x, z) for the positions ``some`` and a choice of Z."""
-        return np.asarray(self._kept[self._slots(some)[:, None], columns])
+        """k(x, z) for the positions ``some`` and a choice of Z; rows that are not kept are not evaluated as a whole."""
+        out = np.empty((len(some), len(columns)), dtype=self._kept.dtype)
+        slots = self._slot[some]
+        there, rest = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        out[there] = self._kept[slots[there][:, None], columns]
+        if len(rest):
+            out[rest] = self.exact.block(self.exact.chosen(some[rest]), self.exact.chosen(self.where[columns]))
+        return out
 
-    def _slots(self, some: Indices) -> Indices:
-        """Where the rows ``some`` are kept; one that had to make room for another of them is evaluated again."""
-        while True:
-            slots = self._slot[some]
-            missing = some[slots < 0]
-            if len(missing) == 0:
-                return slots
-            for part, block in self.exact.evaluator.chunks(take(self.exact.objects, missing), self.objects):
-                self._keep(missing[part], block)
-
-    def _keep(self, names: Indices, block: Array) -> None:
-        slots = (self._next + np.arange(len(names))) % len(self._owner)
-        self._next = int(slots[-1]) + 1
+    def _keep(self, some: Indices) -> None:
+        missing = some[self._slot[some] < 0]
+        if len(missing) == 0:
+            return
+        if self.recycle:
+            needed = np.zeros(len(self._owner), dtype=bool)
+            needed[self._slot[some[self._slot[some] >= 0]]] = True
+            ring = np.roll(np.arange(len(needed)), -self._next)
+            slots = ring[~needed[ring]][: len(missing)]
+        else:
+            slots = np.arange(self._next, min(self._next + len(missing), len(self._owner)))
+        if len(slots) == 0:
+            return
+        missing = missing[: len(slots)]
         gone = self._owner[slots]
         self._slot[gone[gone >= 0]] = -1
-        self._kept[slots], self._owner[slots], self._slot[names] = block, names, slots
+        step = TILE_ROWS
+        for start in range(0, len(slots), step):
+            part = slots[start : start + step]
+            left = self.exact.chosen(missing[start : start + step])
+            if part[-1] - part[0] == len(part) - 1:
+                self.exact.fill(self._kept[part[0] : part[-1] + 1], left, self._columns)
+            else:
+                self._kept[part] = self.exact.block(left, self._columns)
+        self._owner[slots], self._slot[missing] = missing, slots
+        self._next = int(slots[-1]) + 1
+        if self.recycle:
+            self._next %= len(self._owner)
 
 
-def _parts(n: int, step: int) -> Iterator[slice]:
-    return (slice(start, start + step) for start in range(0, n, step))
+class Pool(Rows):
+    """The kernel's matrix on the positions ``where``, with rows kept in up to ``nbytes`` bytes."""
+
+    def __init__(self, exact: Exact, where: Indices, nbytes: float) -> None:
+        self.exact, self.where = exact, where
+        self._cache = Cache(exact, where, nbytes)
+
+    def among(self, some: Indices) -> Array:
+        return self._cache.entries(self.where[some], some)
+
+    def times(self, some: Indices, weights: Array) -> Array:
+        return self._cache.times(self.where[some], weights)
+
+
+class Groups(Rows):
+    """The kernel's matrix on several groups of objects whose caches outlive it: other tasks share the groups.
+
+    ``exact`` and the caches speak of all objects; ``order`` says at which position of this matrix each object of the
+    first group stands, then of the second, and so on.
+    """
+
+    def __init__(self, caches: list[Cache], order: Indices) -> None:
+        self._caches, self._order = caches, order
+        self._names = np.empty(len(order), dtype=np.intp)
+        self._names[order] = np.concatenate([cache.where for cache in caches])
+        self._group = np.empty(len(order), dtype=np.intp)
+        self._place = np.empty(len(order), dtype=np.intp)
+        start = 0
+        self._parts = []
+        for i, cache in enumerate(caches):
+            part = order[start : start + len(cache.where)]
+            self._group[part], self._place[part] = i, np.arange(len(part))
+            self._parts.append(part)
+            start += len(part)
+
+    def among(self, some: Indices) -> Array:
+        names = self._names[some]
+        out = np.empty((len(some), len(some)))
+        for i, cache in enumerate(self._caches):
+            inside = np.flatnonzero(self._group[some] == i)
+            out[:, inside] = cache.entries(names, self._place[some[inside]])
+        return out
+
+    def times(self, some: Indices, weights: Array) -> Array:
+        out = np.empty(len(self._order))
+        for cache, part in zip(self._caches, self._parts, strict=True):
+            out[part] = cache.times(self._names[some], weights)
+        return out

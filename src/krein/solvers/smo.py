@@ -17,7 +17,8 @@ from krein.solvers.dense_dual import Task
 
 __all__ = ["Rows", "descend"]
 
-BLOCK = 1200  # rows that are solved together
+# Up to BLOCK rows are solved together, unless the caller says otherwise.
+BLOCK = 2000
 SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
 STEPS = 20  # pairs in a block at most, per row
 FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
@@ -35,10 +36,12 @@ class Rows(Protocol):
         ...
 
 
-def descend(task: Task, b: Array, product: Array, matrix: Rows, tol: float, limit: int) -> tuple[int, float]:
+def descend(
+    task: Task, b: Array, product: Array, matrix: Rows, tol: float, limit: int, size: int | None = None
+) -> tuple[int, float]:
     """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; returns (steps, violation).
 
-    After ``limit`` steps it gives up.
+    After ``limit`` steps it gives up. ``size`` is the number of rows in a block, BLOCK at most.
     """
     gradient = product - task.linear
     steps = 0
@@ -48,7 +51,7 @@ def descend(task: Task, b: Array, product: Array, matrix: Rows, tol: float, limi
         worst = float(fall.max() - rise.min())
         if worst <= tol or steps >= limit:
             break
-        block = _block(rise, fall, block)
+        block = _block(rise, fall, block, BLOCK if size is None else min(size, BLOCK))
         inner = np.asarray(matrix.among(block), dtype=np.float64)
         moved = b[block]
         used = _pairs(task.on(block), inner, gradient[block], moved, max(SHARE * worst, 0.5 * tol))
@@ -117,9 +120,9 @@ def _falling(task: Task, b: Array) -> Array:
     return np.where(b > task.low, np.where(b <= 0.0, -task.epsilon, task.epsilon), -np.inf)
 
 
-def _block(rise: Array, fall: Array, last: Indices) -> Indices:
+def _block(rise: Array, fall: Array, last: Indices, size: int) -> Indices:
     """The rows that violate most, and the later half of the last block: without those two blocks undo each other."""
-    size = min(BLOCK, len(rise))
+    size = min(size, len(rise))
     quarter = max(1, size // 4)
     first = np.argpartition(rise, quarter - 1)[:quarter]
     second = np.argpartition(-fall, quarter - 1)[:quarter]
