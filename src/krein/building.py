@@ -51,9 +51,9 @@ def build(plan: Plan, evaluator: Evaluator) -> Parts:
     if plan.coupling == "landmark":
         return _stored(plan, *couple_by_landmarks(plan, evaluator))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    if plan.coupling == "shared" and clusters.n_blocks == 1:
-        if (parts := _one_block(plan, clusters, evaluator)) is not None:
-            return parts
+    one = plan.coupling == "shared" and clusters.n_blocks == 1
+    if one and (parts := _one_block(plan, clusters, evaluator)) is not None:
+        return parts
     ranks = ranks_of(plan, clusters, evaluator)
     if plan.coupling == "pairwise":
         bases, triangles, maps, blocks = nystrom_bases(plan, clusters, ranks, evaluator)

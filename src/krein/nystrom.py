@@ -1,7 +1,7 @@
 """One block of a given rank: objects and a psd kernel in, orthonormal basis, diagonal core and extension out.
 
-Nyström's approximation is K ~ C W⁻¹ Cᵀ with landmarks Z, C = k(X, Z) and W = k(Z, Z) = L Lᵀ. So K ~ F Fᵀ with F = C L⁻ᵀ.
-From the Gram matrix FᵀF = V diag(lambda) Vᵀ follow U = F V lambda^(-1/2), orthonormal, and M = diag(lambda): psd by
+Nyström's approximation is K ~ C W⁻¹ Cᵀ with landmarks Z, C = k(X, Z) and W = k(Z, Z) = L Lᵀ, so that K ~ F Fᵀ with
+F = C L⁻ᵀ. From the Gram matrix FᵀF = V diag(lambda) Vᵀ follow U = F V lambda^(-1/2), orthonormal, and M = diag(lambda): psd by
 construction. New objects have u(x) = k(x, Z) L⁻ᵀ V lambda^(-1/2). n l similarities for l landmarks, and BLAS-3 alone.
 """
 
@@ -23,15 +23,10 @@ from krein.shared import precise
 
 __all__ = ["OneBlock", "n_landmarks", "one_block"]
 
-# Up to MOST_OVERSAMPLED landmarks cost next to nothing, so small ranks take OVERSAMPLING landmarks per direction and keep
-# the strongest directions. Larger ranks take as many landmarks as directions: Nyström's method as it is known.
+# Up to MOST_OVERSAMPLED landmarks cost next to nothing, so small ranks take OVERSAMPLING landmarks per direction and
+# keep the strongest directions. Larger ranks take as many landmarks as directions: Nyström's method as it is known.
 OVERSAMPLING, MOST_OVERSAMPLED = 6, 512
-SHIFTS = (
-    1.0,
-    10.0,
-    100.0,
-    1000.0,
-)  # multiples of the rounding of W that are added to its diagonal, until it factorizes
+SHIFTS = (1.0, 10.0, 100.0, 1000.0)  # multiples of W's rounding, added to its diagonal until it has a Cholesky factor
 TOLERANCE = 1e-3  # |f(x)|² may exceed k(x, x) by this share before a kernel that declares nothing counts as indefinite
 GRAM_ROWS = 4096  # rows of F that are converted to float64 at a time
 
