@@ -39,6 +39,7 @@ __all__ = ["Choice", "Chooser", "Limits", "Trial", "codes"]
 
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
+FIRST_RANK = 1024  # ranks of one block that are tried at once; a higher one where the last gain would make it the best
 TUNED_RANK = 512  # gamma is tuned on one block of at most this rank
 LARGEST = 2048  # directions of several coupled blocks: their spectrum costs the cube
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
@@ -59,7 +60,8 @@ class Limits:
     rows_per_direction: int = 4  # rows that one block of the highest rank is fitted to, per direction
     least_rows: int = 6000  # and for any rank
     dear_rows: int = 1000  # all of these where each similarity may be expensive
-    standard_errors: float = 1.0  # of the difference of two scores: what is nearer to the best is as good
+    standard_errors: float = 1.0  # of the difference of two scores: what is nearer to the best is as good,
+    free_bytes: float = 2.0**26  # and then takes less memory, which is worth nothing up to here
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,9 +235,16 @@ class _Trials:
         """
         c = self.n_blocks or 1
         ranks = self.limits.one_block_ranks if self.rank is None else (self.rank,)
-        self._over_ranks(c, [k for k in ranks if self._possible(c, k, True)])
+        possible = [k for k in ranks if self._possible(c, k, True)]
+        first = [k for k in possible if k <= FIRST_RANK] or possible[:1]
+        self._over_ranks(c, first)
         if self.n_blocks != 1:
             self._over_own_blocks()
+        for k in possible[len(first) :] if c == 1 else []:
+            one = [t.score for t in self.tried if t.coupled]  # by rank
+            gain = one[-1] - one[-2] if len(one) > 1 else math.inf
+            if gain <= 0.0 or one[-1] + gain < self.best.score or self._one_block([k], self.kernel) is None:
+                break
         return self.best if self.tried else None
 
     def _over_ranks(self, n_blocks: int, ranks: list[int]) -> None:
@@ -290,14 +299,17 @@ class _Trials:
         return self.n_blocks or 16, self.rank or self.limits.block_rank, True
 
     def smallest(self, best: Trial) -> Trial:
-        """The least memory among candidates whose losses cannot be told from the best one's, row by row."""
+        """The least memory among candidates whose losses cannot be told from the best one's, row by row.
+
+        Of equally small ones coupled blocks come first: scores of blocks on their own are those of dense regions.
+        """
         near = [best]
         for t in self.tried:
             if t.kernel == best.kernel and t.key in self.losses:
                 more = self.losses[t.key] - self.losses[best.key]
                 noise = self.limits.standard_errors * float(more.std()) / math.sqrt(len(more))
                 near += [t] if float(more.mean()) <= noise else []
-        return min(near, key=lambda t: (t.nbytes, -t.score, -t.tie))
+        return min(near, key=lambda t: (max(t.nbytes, self.limits.free_bytes), not t.coupled, -t.score, -t.tie))
 
     @property
     def best(self) -> Trial:
