@@ -26,9 +26,9 @@ SMALL = Limits(
     block_rank=16,
     highest_block_rank=32,
     regions=4,
-    region_rows=600,
-    held_out_rows=600,
-    least_rows=500,
+    region_rows=1000,
+    held_out_rows=400,
+    least_rows=1500,
 )  # everything at a tenth of its size: 2001 rows are many
 
 
@@ -99,7 +99,7 @@ def test_scores_are_those_of_rows_really_left_out():
     X = rng.standard_normal((60, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     kernel = krein.RBF(gamma=0.5)
-    trials = selection._Trials(
+    trials = selection._Trials(  # 60 rows are all held out, being few
         X, kernel, chooser(y, "regression"), {"n_blocks": 1, "rank": 60, "max_memory": None, "dtype": "auto"}, 0, 0
     )
     score = trials.score(1, 60, True, kernel).score

@@ -40,6 +40,7 @@ __all__ = ["Choice", "Chooser", "Limits", "Trial", "codes"]
 ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
 FIRST_RANK = 1024  # ranks of one block that are tried at once; a higher one where the last gain would make it the best
+SCORED_AT_LEAST = 100  # rows, or all: fewer say nothing
 TUNED_RANK = 512  # gamma is tuned on one block of at most this rank
 LARGEST = 2048  # directions of several coupled blocks: their spectrum costs the cube
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
@@ -56,12 +57,12 @@ class Limits:
     hopeless: float = 0.03  # blocks on their own whose first score is so far behind one block's are not tried further
     regions: int = 8  # whole parts of the data that blocks on their own are tried on,
     region_rows: int = 8000  # rows in them together,
-    held_out_rows: int = 3000  # and how many of those are scored
-    rows_per_direction: int = 4  # rows that one block of the highest rank is fitted to, per direction
-    least_rows: int = 6000  # and for any rank
+    held_out_rows: int = 2000  # and how many of those are held out and scored, a fourth of them at most
+    rows_per_direction: int = 8  # rows that one block of the highest rank is fitted to, per direction,
+    least_rows: int = 8000  # and for any rank
     dear_rows: int = 1000  # all of these where each similarity may be expensive
     standard_errors: float = 1.0  # of the difference of two scores: what is nearer to the best is as good,
-    free_bytes: float = 2.0**26  # and then takes less memory, which is worth nothing up to here
+    free_bytes: float = 2.0**29  # and is taken if it needs less memory, of which so much is not worth saving
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +192,8 @@ class _Trials:
         self.mean, self.spread = want.targets.mean(0), float(np.square(want.targets - want.targets.mean(0)).sum())
         self.limits = want.limits
         self.rows = self._regions()
-        count = min(len(self.rows), self.limits.held_out_rows)
-        self.held = np.sort(stream(seed, 33).choice(self.rows, count, replace=False))
+        count = min(len(self.rows), self.limits.held_out_rows, max(len(self.rows) // 4, SCORED_AT_LEAST))
+        self.held = self.rows if self.tight else np.sort(stream(seed, 33).choice(self.rows, count, replace=False))
         self.tried: list[Trial] = []
         self.losses: dict[Any, Array] = {}  # of each candidate, by its key: one number per row held out
 
@@ -301,7 +302,7 @@ class _Trials:
     def smallest(self, best: Trial) -> Trial:
         """The least memory among candidates whose losses cannot be told from the best one's, row by row.
 
-        Of equally small ones coupled blocks come first: scores of blocks on their own are those of dense regions.
+        Coupled blocks come first: blocks on their own have to be better to be taken.
         """
         near = [best]
         for t in self.tried:
@@ -309,7 +310,7 @@ class _Trials:
                 more = self.losses[t.key] - self.losses[best.key]
                 noise = self.limits.standard_errors * float(more.std()) / math.sqrt(len(more))
                 near += [t] if float(more.mean()) <= noise else []
-        return min(near, key=lambda t: (max(t.nbytes, self.limits.free_bytes), not t.coupled, -t.score, -t.tie))
+        return min(near, key=lambda t: (not t.coupled, max(t.nbytes, self.limits.free_bytes), -t.score, -t.tie))
 
     @property
     def best(self) -> Trial:
@@ -338,8 +339,10 @@ class _Trials:
             return found[-1]
         start = time.perf_counter()
         sample = self._drawn(n_blocks * rank) if coupled else self.rows
+        if not coupled and len(self.held) < len(self.rows):
+            sample = np.setdiff1d(self.rows, self.held, assume_unique=True)
         m = len(sample)
-        blocks = n_blocks if coupled else max(1, round(n_blocks * m / self.n))
+        blocks = n_blocks if coupled else max(1, round(n_blocks * len(self.rows) / self.n))
         size: dict[str, Any] = {"rank": rank, "drop": 0.0 if coupled else 1.0} if rank < self.n else {}  # else exact
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
@@ -423,7 +426,9 @@ class _Trials:
         outside = np.setdiff1d(self.held, sample, assume_unique=True)
         order = np.argsort(np.concatenate([sample[inside], outside]), kind="stable")
         path = decompose(f, np.ones(len(sample)), system)
-        errors = path.left_out(y, ridges, np.ones(len(sample)), inside, intercept=True)
+        errors: Array = np.empty((len(ridges), 0, y.shape[1]))
+        if len(inside):
+            errors = path.left_out(y, ridges, np.ones(len(sample)), inside, intercept=True)
         features = a.extend(take(self.objects, outside)) if len(outside) else None
         found = []
         for t, left in zip(ridges.tolist(), errors, strict=True):
