@@ -31,7 +31,8 @@ DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at le
 APART = 512  # and with more than this where all are: then blocks are solved one by one
 NEARLY_ALL = 0.9  # of the couplings' energy: if less is kept, it is said
 SPARE = 1.5  # ranks by strength: what a block may take beyond the mean
-TILES, TILE = 32, 16  # sampled to see whether the core is too large
+TILES, TILE = 32, 16  # sampled to see whether the core is too large,
+LOOKED_AT = 0.05  # but no more of the matrix than this
 SHRUNK = 0.5  # a core that must be scaled by less than this is worth a word
 WORTH = 0.05  # and by how much that must lower the squared error
 
@@ -317,7 +318,8 @@ def _tiles(
     if total == 0.0:
         return []
     out: list[tuple[float, Array, Array]] = []
-    for i in rng.choice(len(sizes), TILES, p=weights / total).tolist():
+    count = max(1, min(TILES, int(LOOKED_AT * plan.n**2) // TILE**2))
+    for i in rng.choice(len(sizes), count, p=weights / total).tolist():
         span = f.spans[i][0]
         mine = np.arange(span.start, span.stop)
         if inside:
@@ -330,7 +332,7 @@ def _tiles(
             cols = np.where(cols >= span.start, cols + len(mine), cols)
         here, there = f.order[rows], f.order[cols]
         exact = evaluator.block(take(plan.objects, here), take(plan.objects, there)).astype(np.float64)
-        out.append((total / TILES, exact, f.entries(here, there)))
+        out.append((total / count, exact, f.entries(here, there)))
     return out
 
 
