@@ -80,7 +80,7 @@ def test_landmarks_are_more_than_directions_only_where_that_costs_little():
     assert n_landmarks(10, 10_000) == 60
     assert n_landmarks(100, 10_000) == 512
     assert n_landmarks(1000, 10_000) == 1000
-    assert n_landmarks(10, 50) == 12
+    assert n_landmarks(10, 50) == 49
     assert n_landmarks(30, 20) == 20
 
 

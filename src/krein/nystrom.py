@@ -45,7 +45,7 @@ class OneBlock:
 
 def n_landmarks(rank: int, n: int) -> int:
     """How many of n objects are landmarks of one block of this rank."""
-    return min(n, max(rank, min(OVERSAMPLING * rank, MOST_OVERSAMPLED, n // 4)))
+    return min(n, max(rank, min(OVERSAMPLING * rank, MOST_OVERSAMPLED, n - 1)))
 
 
 def one_block(plan: Plan, rank: int, clusters: Partition, evaluator: Evaluator) -> OneBlock | None:
