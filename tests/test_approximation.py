@@ -379,3 +379,26 @@ def test_an_exploding_indefinite_block_is_cut_and_says_so():
             None, krein.Precomputed(S), n_blocks=1, rank=1, coupling="pairwise", landmarks="uniform", random_state=1
         )
     assert a.error().relative <= 1.05
+
+
+# -- what is asked for is built ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coupling", ["shared", "pairwise"])
+@pytest.mark.parametrize("n", [100, 300, 1500, 3000])
+def test_twenty_blocks_of_rank_32_are_that_for_fewer_similarities_than_the_matrix_has(n, coupling):
+    X = krein.datasets.mixture(n, n_features=10, random_state=0).X
+    a = krein.approximate(X, krein.RBF(), n_blocks=20, rank=32, coupling=coupling, random_state=0)
+    assert a.n_blocks == 20
+    assert list(a.factorization.ranks) == [min(32, len(U)) for U in a.factorization.bases]
+    assert a.n_evaluations < n * n
+
+
+@pytest.mark.parametrize(("n_blocks", "share"), [(1, 0.99), (2, 0.25), (2, 0.49), (3, 0.16), (5, 0.2), (75, 0.01)])
+def test_any_shape_takes_fewer_similarities_than_the_matrix_has(n_blocks, share):
+    X = krein.datasets.mixture(300, n_features=6, random_state=0).X
+    rank = int(share * 300)
+    a = krein.approximate(X, krein.RBF(), n_blocks=n_blocks, rank=rank, random_state=0)
+    assert list(a.factorization.ranks) == [min(rank, len(U)) for U in a.factorization.bases]
+    assert a.n_blocks == n_blocks
+    assert a.n_evaluations < 300 * 300

@@ -137,7 +137,7 @@ def test_every_module_says_what_it_is(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_file_is_longer_than_one_can_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
 """What the shared coupling owes on any problem: no worse than nothing, its own block diagonal, or Nystroem's method in
-the same bytes.
+the same bytes, unless blocks that were asked for leave most of these to the core.
 
 `strategies.random_problem` draws them: duplicates, clusters of a row or two, scales from 1e-100 to 1e100, kernels of
 low rank and indefinite ones, 1 to 30 blocks. Everything is compared with the dense matrix.
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import krein
-from krein.errors import KreinWarning
 from strategies import Problem, block_diagonal, dense_twin, quietly, random_problem, relative
 
 EXACT = 1e-8  # errors below are rounding, and not compared
@@ -27,6 +26,7 @@ class Outcome:
     found: float
     alone: float
     nystroem: float
+    core_heavy: bool  # whether the core takes most of the bytes, which a single basis of all rows would use better
 
 
 def nystroem(K, n_numbers, rng):
@@ -47,10 +47,10 @@ def outcome(problem: Problem) -> Outcome:
     a = quietly(problem.X, problem.kernel, **problem.options)
     peak = float(np.abs(a.kernel(problem.X)).max()) or 1.0
     f, K = a.factorization, problem.matrix()
-    held = sum(len(U) * k for U, k in zip(f.bases, f.ranks, strict=True)) + f.rank**2
+    bases = sum(len(U) * k for U, k in zip(f.bases, f.ranks, strict=True))
     rng = np.random.default_rng(problem.options["random_state"])
     ours, alone = dense_twin(f) / peak, block_diagonal(f) / peak
-    return Outcome(relative(ours, K), relative(alone, K), nystroem(K, held, rng))
+    return Outcome(relative(ours, K), relative(alone, K), nystroem(K, bases + f.rank**2, rng), f.rank**2 > 2 * bases)
 
 
 def complaints(seeds):
@@ -65,29 +65,14 @@ def complaints(seeds):
             continue
         if not e.found <= 1.05 * min(1.0, e.alone) + 1e-9:
             found.append(f"{seed}: {e}, worse than nothing or no couplings, on {problem.kind}")
-        if min(e.found, e.nystroem) > EXACT and e.found > 1.3 * e.nystroem:
+        if not e.core_heavy and min(e.found, e.nystroem) > EXACT and e.found > 1.3 * e.nystroem:
             found.append(f"{seed}: {e}, worse than Nystroem, on {problem.kind}")
     return found
 
 
-def test_blocks_that_leave_most_bytes_to_the_core_give_way_to_one_of_half_the_error():
+def test_blocks_that_leave_most_bytes_to_the_core_are_built_as_asked():
     X = np.round(np.random.default_rng(0).standard_normal((400, 8)))
-    kernel, asked = krein.ArcCosine(), {"n_blocks": 19, "rank": 4, "random_state": 0}
-    kept = krein.approximate(X, kernel, drop=0.0, **asked)  # what is to be kept is said, so nothing is merged
-    assert kept.n_blocks == 19
-    with pytest.warns(KreinWarning, match=r"19 blocks are too many for 400 rows.*One block of rank \d+"):
-        a = krein.approximate(X, kernel, **asked)
-    assert a.n_blocks == 1
-    assert a.factorization.nbytes <= kept.factorization.nbytes
-    K = kernel(X)
-    errors = [relative(b.factorization.to_dense(), K) for b in (a, kept)]
-    assert errors[0] <= 0.5 * errors[1]
-    assert relative(a.kernel_rows(X), K) <= 2.0 * errors[0]  # and new rows are placed as well
-
-
-def test_blocks_that_suit_the_kernel_are_kept():
-    X = krein.datasets.mixture(400, n_features=2, random_state=0).X
-    a = krein.approximate(X, krein.RBF(gamma=2.0), n_blocks=19, rank=4, random_state=0)  # a core of 3.6 times the bases
+    a = krein.approximate(X, krein.ArcCosine(), n_blocks=19, rank=4, random_state=0)  # one block would halve the error
     assert a.n_blocks == 19
     assert set(a.factorization.ranks) == {4}
 

@@ -214,6 +214,7 @@ def test_tiles_and_gram_do_not_depend_on_the_tile(monkeypatch):
     f = make(rng, [50, 31], [4, 3], shift=0.2).astype("int8")
     wanted, whole = gram(B, weights), f.to_dense()
     spots = make(np.random.default_rng(1), [50], [4]).astype("int8")
+    monkeypatch.setattr(module, "TILE_ROWS", 1)
     monkeypatch.setattr(module, "TILE", 20)
     assert len(list(tiles(B))) > 5
     assert np.array_equal(np.concatenate([part for _, part in tiles(B)]), B)

@@ -187,7 +187,8 @@ def approximate(
     n_blocks, rank : int or "auto"
         Clusters, and the rank of each. "auto" is chosen for ``max_error`` and ``max_memory``, or for an error of 0.02
         within 1 GiB if neither is given; up to 2000 objects it is the exact matrix, to rounding, if the memory allows.
-        What was tried is in ``search_`` of the result.
+        What was tried is in ``search_`` of the result. Given numbers are kept. One block is Nyström's approximation,
+        with ``rank`` landmarks (more where that costs little), if the kernel is psd.
     total_rank : int, optional
         The sum of all ranks, shared out by ``allocation``; overrides ``rank``. Nothing is searched for then.
     coupling : "shared", "pairwise" or "landmark"
@@ -203,9 +204,7 @@ def approximate(
     drop : float in [0, 1] or "auto"
         The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
         all while the core is small or no larger than the bases, and then as many as take the bases' room. A kernel
-        that is declared psd keeps groups of clusters, so that the result stays psd. Up to 2000 objects "auto" also
-        builds one block, with a KreinWarning, where given blocks and rank leave most bytes to the core and one block in
-        no more bytes has at most half the error.
+        that is declared psd keeps groups of clusters, so that the result stays psd.
     max_error : float, optional
         The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
         missed.

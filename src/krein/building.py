@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,13 +12,13 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.bases import LandmarkMap, allocate, right_divide
 from krein.blocksparse import BlockSparse
-from krein.choice import stored_bytes
 from krein.dense import is_diagonal
-from krein.errors import KreinWarning, warn
+from krein.errors import warn
 from krein.exact import whole_matrix
 from krein.factorization import Factorization, compressed
 from krein.kernels import Evaluator, take
 from krein.landmarked import couple_by_landmarks
+from krein.nystrom import one_block
 from krein.pairwise import links, nystrom_bases, spectral_ranks
 from krein.partition import Partition, partition
 from krein.plan import Plan
@@ -32,13 +31,10 @@ DENSE_CORE = 4096  # a core with more rows than this is block-sparse where at le
 APART = 512  # and with more than this where all are: then blocks are solved one by one
 NEARLY_ALL = 0.9  # of the couplings' energy: if less is kept, it is said
 SPARE = 1.5  # ranks by strength: what a block may take beyond the mean
-TILES, TILE = 32, 16  # sampled to see whether the core is too large
+TILES, TILE = 32, 16  # sampled to see whether the core is too large,
+LOOKED_AT = 0.05  # but no more of the matrix than this
 SHRUNK = 0.5  # a core that must be scaled by less than this is worth a word
 WORTH = 0.05  # and by how much that must lower the squared error
-FEW = 2000  # rows up to which K itself may say whether the blocks are the right shape for their bytes
-HEAVY = 2.0  # times the bases: where the core takes more, that is asked
-BETTER = 0.5  # times the error: one block in the same bytes that is below this is built instead
-ZERO = 1e-6  # errors below are as good as none: what was asked for stays
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +52,9 @@ def build(plan: Plan, evaluator: Evaluator) -> Parts:
     if plan.coupling == "landmark":
         return _stored(plan, *couple_by_landmarks(plan, evaluator))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
+    one = plan.coupling == "shared" and clusters.n_blocks == 1
+    if one and (parts := _one_block(plan, clusters, evaluator)) is not None:
+        return parts
     ranks = ranks_of(plan, clusters, evaluator)
     if plan.coupling == "pairwise":
         bases, triangles, maps, blocks = nystrom_bases(plan, clusters, ranks, evaluator)
@@ -65,8 +64,7 @@ def build(plan: Plan, evaluator: Evaluator) -> Parts:
     if plan.allocation == "spectral":
         total = plan.total_rank or clusters.n_blocks * (plan.rank or 1)
         ranks = allocate(total, np.array([len(e) for e in found.energies]), "spectral", found.energies)
-    parts = finish(plan, clusters, found, ranks.tolist(), evaluator)
-    return _well_shaped(plan, parts, evaluator)
+    return finish(plan, clusters, found, ranks.tolist(), evaluator)
 
 
 def build_whole(plan: Plan, evaluator: Evaluator) -> Parts:
@@ -76,41 +74,21 @@ def build_whole(plan: Plan, evaluator: Evaluator) -> Parts:
     return _stored(plan, clusters, [U], [extension.limited(U, core.block(0, 0), plan.kernel)], core)
 
 
-def _well_shaped(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:
-    """One block in the same bytes, where few rows in many blocks leave most bytes to the core and that one is better.
-
-    r² numbers of the core buy nothing that a basis of all rows would not where clusters do not lower the rank: errors
-    100 times those of Nystroem's method were seen. Both are held against K itself, so this is for few rows; and for
-    drop="auto", as what is to be kept is then left to us.
-    """
-    f, n = parts.factorization, plan.n
-    bases = sum(U.shape[0] * U.shape[1] for U in f.bases)
-    left = plan.drop is None and plan.total_rank is None and plan.allocation == "equal"
-    if not left or f.n_blocks == 1 or n > FEW or f.rank == n or f.rank**2 <= HEAVY * bases:
-        return parts
-    sizes = stored_bytes(n, 1, np.arange(1, n), f.dtype)
-    rank = int(np.searchsorted(sizes, f.nbytes, side="right"))
-    K = evaluator.symmetric(plan.objects).astype(np.float64)
-    error = _error(K, f)
-    if error <= ZERO or rank == 0:
-        return parts
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KreinWarning)  # of what may not be used
-        one = build(replace(plan, n_blocks=1, rank=rank), evaluator)
-    found = _error(K, one.factorization)
-    if found > BETTER * error:
-        return parts
-    warn(
-        f"{f.n_blocks} blocks are too many for {n} rows: their core takes {f.rank**2} numbers, their bases {bases}, "
-        f"the relative error is {error:.2g}. One block of rank {rank} has {found:.2g} in no more bytes and was built. "
-        "Ask for fewer blocks of more rank, or pass drop=0.0 to keep these."
-    )
-    return one
-
-
-def _error(K: Array, f: Factorization) -> float:
-    peak = float(np.abs(K).max(initial=0.0)) or 1.0
-    return float(np.linalg.norm((K - f.to_dense()) / peak) / (np.linalg.norm(K / peak) or 1.0))
+def _one_block(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts | None:
+    """One block of the rank that is asked for, or None where the kernel turns out to be indefinite (`nystrom`)."""
+    rank = min(plan.n, plan.total_rank or plan.rank or 1)
+    if rank == plan.n:
+        return build_whole(plan, evaluator)
+    found = one_block(plan, rank, clusters, evaluator)
+    if found is None:
+        return None
+    core = np.diag(found.values)
+    kept = BlockSparse.from_blocks([len(core)], {(0, 0): core})
+    if found.combine is not None:
+        held = kept if len(core) > APART else core
+        f = Factorization((found.stored,), held, clusters.order, 0.0, (found.combine,))
+        return Parts(clusters, (found.extension,), f)
+    return _stored(plan, clusters, [found.stored], [found.extension.limited(found.stored, core, plan.kernel)], kept)
 
 
 def ranks_of(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
@@ -340,7 +318,8 @@ def _tiles(
     if total == 0.0:
         return []
     out: list[tuple[float, Array, Array]] = []
-    for i in rng.choice(len(sizes), TILES, p=weights / total).tolist():
+    count = max(1, min(TILES, int(LOOKED_AT * plan.n**2) // TILE**2))
+    for i in rng.choice(len(sizes), count, p=weights / total).tolist():
         span = f.spans[i][0]
         mine = np.arange(span.start, span.stop)
         if inside:
@@ -353,7 +332,7 @@ def _tiles(
             cols = np.where(cols >= span.start, cols + len(mine), cols)
         here, there = f.order[rows], f.order[cols]
         exact = evaluator.block(take(plan.objects, here), take(plan.objects, there)).astype(np.float64)
-        out.append((total / TILES, exact, f.entries(here, there)))
+        out.append((total / count, exact, f.entries(here, there)))
     return out
 
 

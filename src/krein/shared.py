@@ -34,6 +34,7 @@ LEAN = 128  # beyond so many blocks each gets less: they are small, and there ar
 ROWS_TRIED = 4  # rows per landmark from which the leading directions are taken
 EXTRA = 8  # columns of the random start beyond the rank
 ROUNDS = {np.dtype(np.float64): 2, np.dtype(np.float32): 1}  # of subspace iteration
+AFFORDABLE = 0.8  # of the n² similarities: landmarks of other clusters are fewer where all would be more than that
 CANDIDATES = 16  # rows per rank among which pivots are sought
 EVERYWHERE = 0.25  # share of the outside landmarks drawn by cluster size alone
 WELL_SEEN = 1e-3  # where all directions are met this well, the normal equations lose nothing that matters
@@ -64,7 +65,14 @@ class Effort:
         if n_blocks > LEAN:
             own, outside = (min(m, max(columns, size // 2)) for m in (own, outside))  # so few rows have no more to say
         affordable = math.sqrt(4.0 * n * (own + outside)) / (n_blocks * columns)  # K_SS costs twice the bases at most
-        return cls(columns, own, outside, min(10.0, max(least, affordable)))
+        sampled = min(10.0, max(least, affordable))
+        limit, bases = AFFORDABLE * n * n, n * (min(own, size) + min(outside, n - size))
+        most = math.sqrt(2.0 * max(0.0, limit - bases)) / (n_blocks * columns)  # half of K_SS is evaluated
+        sampled = max(least, min(sampled, most))
+        own_too = min(own, sampled * columns) < size  # k(S_i, S_i) is evaluated beside k(X_i, Z_i)
+        rows = min(float(n), n_blocks * min(size, sampled * columns))
+        coupled = rows**2 / 2.0 * (1.0 + (1.0 if own_too else -1.0) / n_blocks)
+        return cls(columns, own, min(outside, max(0, int((limit - coupled) / n) - min(own, size))), sampled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +83,7 @@ class Outlook:
     extension: LandmarkMap
     sample: Indices  # S_i, the caller's rows
     inverse: Array  # P_i, (k_i, |S_i|)
+    block: Array | None = None  # M_ii, where k(S_i, S_i) was evaluated for the basis already
 
 
 @dataclass(eq=False)
@@ -220,7 +229,10 @@ def _outlook(
     U, R = orthonormalise(Q)
     extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
     spots = _sample(U, math.ceil(effort.sampled * U.shape[1]), rng)
-    return Outlook(U, extension, members[spots], _inverse(U[spots].astype(np.float64)))
+    inverse, block = _inverse(U[spots].astype(np.float64)), None
+    if len(tried) == len(spots) == n and first.dtype == np.float64 and np.array_equal(rows[:n], members):
+        block = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
+    return Outlook(U, extension, members[spots], inverse, block)
 
 
 def _longest(block: Array) -> float:
@@ -291,6 +303,9 @@ def _strip(
     """The core's blocks (i, j) for j in ``columns``. Kernel values in float64: what rounding adds need not be psd."""
     left = precise(take(objects, outlooks[i].sample))
     out: dict[tuple[int, int], Array] = {}
+    if (known := outlooks[i].block) is not None and i in columns:
+        out[i, i] = weights[i, i] * (known + known.T) / 2.0
+        columns = [j for j in columns if j != i]
     limit = evaluator.chunk_entries // max(1, len(outlooks[i].sample))
     for some in _batches([len(outlooks[j].sample) for j in columns], limit):
         chosen = columns[some]

@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 STORAGE = ("float64", "float32", "float16", "int8")
-TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds
+TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds,
+TILE_ROWS = 512  # but at least so many rows: products with fewer would read a large factor again and again
 SPARSE = 4  # rows for one that is not zero, from which on it pays to pick those
 
 
@@ -51,7 +52,7 @@ def dtype_name(dtype: Any) -> str:
 
 def tiles(stored: Any) -> Iterator[tuple[slice, Array]]:
     """Yield (rows, those rows in float64), so that no copy or product is larger than a tile."""
-    step = max(1, TILE // max(1, stored.shape[1]))
+    step = max(TILE_ROWS, TILE // max(1, stored.shape[1]))
     for start in range(0, len(stored), step):
         rows = slice(start, min(start + step, len(stored)))
         yield rows, stored[rows].astype(np.float64, copy=False)

@@ -118,7 +118,7 @@ def test_a_large_precomputed_matrix_goes_through_landmarks():
     model = KernelRidge(alpha=0.1, kernel="precomputed", n_blocks=2, rank=60, random_state=0).fit(K, bent(X))
     exact = np.linalg.solve(K + 0.1 * np.eye(400), bent(X))
     R = pairwise_kernels(rows(50, seed=3), X, metric="rbf", gamma=0.2)
-    assert np.linalg.norm(model.predict(R) - R @ exact) < 0.01 * np.linalg.norm(R @ exact)
+    assert np.linalg.norm(model.predict(R) - R @ exact) < 0.02 * np.linalg.norm(R @ exact)
 
 
 # -- one approximation for many fits ---------------------------------------------------------------------------------

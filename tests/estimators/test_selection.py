@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from sklearn.base import is_classifier
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
 
 import krein
+from krein.arrays import stream
 from krein.errors import InputError
 from krein.estimators import budget, ridge, selection
 from krein.estimators.cache import clear_cache
+from krein.estimators.machine import KernelMachine
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from krein.estimators.selection import Chooser, codes
+from krein.estimators.selection import Chooser, Limits, codes
+from krein.nystrom import features
+
+SMALL = Limits(
+    one_block_ranks=(16, 64),
+    block_rows=(128, 64, 32),
+    block_rank=16,
+    highest_block_rank=32,
+    regions=4,
+    region_rows=1000,
+    held_out_rows=400,
+    least_rows=1500,
+)  # everything at a tenth of its size: 2001 rows are many
 
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch):
-    """Everything at a tenth of its size: 2001 rows are many, too many for their matrix."""
-    monkeypatch.setattr(ridge, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(ridge, "WHOLE_ROWS", 0)  # 2001 rows are too many for their matrix
     monkeypatch.setattr(budget, "LARGEST", 400)
-    monkeypatch.setattr(selection, "SCORED", (400, 600))
-    monkeypatch.setattr(selection, "DRAWN", 500)
-    monkeypatch.setattr(selection, "REGIONS", 4)
-    monkeypatch.setattr(selection, "PER_BLOCK", (128, 64, 32))
-    monkeypatch.setattr(selection, "OFTEN", 16)
-    monkeypatch.setattr(selection, "COUPLED", ((4, 16),))
-    monkeypatch.setattr(selection, "RANK", 16)
-    monkeypatch.setattr(selection, "HIGHEST", 32)
+    monkeypatch.setattr(KernelMachine, "_chooser", _small_chooser)
     clear_cache()
+
+
+def _small_chooser(machine, targets):
+    kind = "classification" if is_classifier(machine) else "regression"
+    return chooser(targets, kind, tune=machine._tuned)
+
+
+def chooser(targets, task, tune=False):
+    return Chooser(targets, task, tune, SMALL)
 
 
 def wiggly(n: int, waves: float = 20.0, seed: int = 0):
@@ -45,22 +63,22 @@ def smooth(n: int, seed: int = 0):
     return X, np.tanh(X @ np.array([1.0, -0.5, 0.3, 0.2, 0.1])) + 1.0 * rng.standard_normal(n)
 
 
-def test_a_rough_function_gets_blocks_on_their_own_and_a_smooth_one_coupled_blocks():
-    X, y = wiggly(2100, waves=60.0)
-    rough = Chooser(y, "regression")(X, krein.RBF(gamma=100.0), seed=0)
+def test_a_rough_function_gets_blocks_on_their_own_and_a_smooth_one_a_single_block():
+    X, y = wiggly(2100)
+    rough = chooser(y, "regression")(X, krein.RBF(gamma=30.0), seed=0)
     assert rough.drop == 1.0
     assert rough.n_blocks > 20
     X, y = smooth(2100)
-    even = Chooser(y, "regression")(X, krein.RBF(gamma=0.01), seed=0)
+    even = chooser(y, "regression")(X, krein.RBF(gamma=0.01), seed=0)
     assert even.drop == 0.0
-    assert even.n_blocks == 4
+    assert even.n_blocks == 1
 
 
 def test_the_choice_is_near_the_best_of_its_candidates_on_rows_held_out():
     X, y = wiggly(2100)
     X_new, y_new = wiggly(400, seed=1)
     kernel = krein.RBF(gamma=30.0)
-    choice = Chooser(y, "regression")(X, kernel, seed=0)
+    choice = chooser(y, "regression")(X, kernel, seed=0)
 
     def held_out(**size) -> float:
         a = krein.approximate(X, kernel, random_state=0, **size)
@@ -81,8 +99,8 @@ def test_scores_are_those_of_rows_really_left_out():
     X = rng.standard_normal((60, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     kernel = krein.RBF(gamma=0.5)
-    trials = selection._Trials(
-        X, kernel, Chooser(y, "regression"), {"n_blocks": 1, "rank": 60, "max_memory": None, "dtype": "auto"}, 0, 0
+    trials = selection._Trials(  # 60 rows are all held out, being few
+        X, kernel, chooser(y, "regression"), {"n_blocks": 1, "rank": 60, "max_memory": None, "dtype": "auto"}, 0, 0
     )
     score = trials.score(1, 60, True, kernel).score
     K = kernel(X)
@@ -100,7 +118,7 @@ def test_scores_are_those_of_rows_really_left_out():
 
 def test_rows_from_everywhere_predict_those_of_the_regions():
     X, y = smooth(2100)
-    want = Chooser(y, "regression")
+    want = chooser(y, "regression")
     known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
     trials = selection._Trials(X, krein.RBF(gamma=0.01), want, known, 0, 0)
     assert len(trials.rows) < 1300
@@ -119,7 +137,7 @@ def test_rows_from_everywhere_predict_those_of_the_regions():
 def test_what_is_given_is_kept():
     X, y = wiggly(2100)
     kernel = krein.RBF(gamma=30.0)
-    choose = Chooser(y, "regression")
+    choose = chooser(y, "regression")
     assert choose(X, kernel, n_blocks=40, seed=0).n_blocks == 40
     assert choose(X, kernel, rank=7, seed=0).rank == 7
     assert choose(X.astype(np.float32), kernel, seed=0).dtype == "float32"
@@ -129,10 +147,10 @@ def test_what_is_given_is_kept():
 def test_the_memory_is_kept():
     X, y = wiggly(2100)
     for room in (2e5, 4e5, 1e6):
-        choice = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=room, seed=0)
+        choice = chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=room, seed=0)
         a = krein.approximate(X, choice.kernel, **choice.parameters, random_state=0)
         assert a.factorization.nbytes <= room  # what new objects need is not counted, as in krein.approximate
-    none = Chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=1.8e4, seed=0)  # order alone takes 16,800
+    none = chooser(y, "regression")(X, krein.RBF(gamma=30.0), max_memory=1.8e4, seed=0)  # order alone takes 16,800
     assert "no candidate" in none.reason  # what is left open is left to the matrix error
     assert none.parameters["max_memory"] == 1.8e4
     assert none.parameters["n_blocks"] == "auto"
@@ -191,20 +209,20 @@ def test_gamma_and_blocks_together():
 
 def test_an_indefinite_kernel_is_scored_too():
     X, y = wiggly(2100)
-    choice = Chooser(codes(y > 0), "classification")(X, krein.TL1(rho=0.1), seed=0)
+    choice = chooser(codes(y > 0), "classification")(X, krein.TL1(rho=0.1), seed=0)
     assert 0.5 < max(t.score for t in choice.tried) <= 1.0
 
 
 def test_objects_without_coordinates_are_not_tried_on_their_similarities():
     words = ["".join(row) for row in np.random.default_rng(0).choice(list("ab"), (2100, 6))]
-    chooser = Chooser(np.array([w.count("a") for w in words], dtype=float), "regression")
+    choose = chooser(np.array([w.count("a") for w in words], dtype=float), "regression")
     with krein.counting() as spent:
-        choice = chooser(words, krein.Spectrum(2), n_blocks=4, seed=0)
+        choice = choose(words, krein.Spectrum(2), n_blocks=4, seed=0)
     assert spent.n_evaluations == 0
     assert (choice.n_blocks, choice.parameters["coupling"], choice.tried) == (4, "landmark", ())
-    given = chooser(words, krein.Spectrum(2), rank=20, drop=0.5, seed=0)  # which that coupling cannot do
+    given = choose(words, krein.Spectrum(2), rank=20, drop=0.5, seed=0)  # which that coupling cannot do
     assert (given.rank, "coupling" in given.parameters) == (20, False)
-    assert chooser(np.arange(2100), krein.Precomputed(np.eye(2100)), n_blocks=4, seed=0).tried  # known already
+    assert choose(np.arange(2100), krein.Precomputed(np.eye(2100)), n_blocks=4, seed=0).tried  # known already
 
 
 @dataclass(frozen=True)
@@ -225,9 +243,9 @@ class Words(krein.kernels.Kernel):
 
 def test_a_width_for_objects_is_tuned_on_a_sample():
     words = ["".join(row) for row in np.random.default_rng(0).choice(list("ab"), (2400, 10))]
-    chooser = Chooser(np.array([w.count("a") for w in words], dtype=float), "regression", tune=True)
+    choose = chooser(np.array([w.count("a") for w in words], dtype=float), "regression", tune=True)
     with krein.counting() as spent:
-        choice = chooser(words, Words(), seed=0)
+        choice = choose(words, Words(), seed=0)
     assert spent.n_evaluations < 0.15 * 2400**2
     assert choice.kernel.gamma < 10.0  # at 50 all are different
     assert choice.parameters["coupling"] == "landmark"
@@ -253,3 +271,44 @@ def test_a_kernel_of_few_features_is_taken_whole():
     assert model.relative_error_ < 1e-10
     w = np.linalg.solve(X[:2200].T @ X[:2200] + 1e-3 * np.eye(30), X[:2200].T @ y[:2200])
     np.testing.assert_allclose(model.predict(X[2200:]), X[2200:] @ w, rtol=1e-6)
+
+
+def test_all_ranks_of_one_block_are_scored_by_ridge_on_nystroem_features():
+    """One Gram matrix serves every rank: each is ridge on scikit-learn's Nystroem features, for the same landmarks."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(300)
+    kernel = krein.RBF(gamma=0.5)
+    known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
+    limits = replace(SMALL, held_out_rows=100)
+    trials = selection._Trials(X, kernel, Chooser(y, "regression", False, limits), known, 0, 0)
+    found = trials._one_block([5, 20, 40], kernel)
+    assert [t.rank for t in found] == [5, 20, 40]
+    rows = np.setdiff1d(np.arange(300), trials.held)
+    landmarks = stream(0, 34).permutation(rows)[:40]
+    for t in found:
+        Z = X[landmarks[: t.rank]]
+        map_ = Nystroem(gamma=0.5, n_components=t.rank, random_state=0).fit(Z)  # all rows of Z are its components
+        F, H = map_.transform(X[rows]), map_.transform(X[trials.held])
+        unit = np.square(trials_features(kernel, X, landmarks, trials.held)).sum() / 100
+        scores = [
+            1.0 - np.mean((Ridge(alpha).fit(F, y[rows]).predict(H) - y[trials.held]) ** 2) / y.var()
+            for alpha in selection.ALPHAS * unit * len(rows) / 300
+        ]
+        assert t.score == pytest.approx(max(scores), abs=1e-6)
+
+
+def trials_features(kernel, X, landmarks, rows):
+    return features(kernel, X, landmarks, [rows])[0]
+
+
+def test_a_clearly_lower_score_is_not_taken_to_save_memory():
+    X, y = wiggly(2100)
+    known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
+    want = Chooser(y, "regression", False, replace(SMALL, free_bytes=0.0))
+    trials = selection._Trials(X, krein.RBF(gamma=30.0), want, known, 0, 0)
+    trials.over_blocks()
+    chosen, best = trials.smallest(trials.best), trials.best
+    more = trials.losses[chosen.key] - trials.losses[best.key]
+    assert more.mean() <= more.std() / np.sqrt(len(more))
+    assert chosen.nbytes <= best.nbytes

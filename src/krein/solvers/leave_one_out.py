@@ -117,7 +117,7 @@ class Spectrum:
             wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
             turned = V if self.turns is None else self.turns[i] @ V
             for places, U in _strips(f, i, V.shape[1]):
-                seen = U @ turned  # (b, m)
+                seen = _product(U, turned)  # (b, m)
                 e[:, places] = (seen @ wide).reshape(len(U), len(t), both.shape[1]).transpose(1, 0, 2)
                 outside[places] -= seen @ inside[own]
                 np.square(seen, out=seen)
@@ -221,6 +221,13 @@ def _strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Array]]
     for part, U in f.basis_tiles(i):
         for start in range(0, len(U), step):
             yield order[part][start : start + step], U[start : start + step]
+
+
+def _product(U: Array, V: Array) -> Array:
+    """U V, a new array; eigenvectors of a diagonal core are unit vectors and only pick columns."""
+    if V.shape[0] == V.shape[1] == np.count_nonzero(V) and (V.max(0) == 1.0).all():
+        return np.asarray(U[:, V.argmax(0)])
+    return np.asarray(U @ V)
 
 
 def _turned(turns: tuple[Array, ...], w: Array, transposed: bool = False) -> Array:
