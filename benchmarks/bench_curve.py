@@ -67,10 +67,10 @@ SMALLEST = 50  # rows of a subset
 
 
 def run(
-    out: Path, command: str, quick: bool, force: bool, only: Sequence[str] = (), most: int | None = None,
-    contenders: Sequence[str] = (),
+    out: Path, command: str, quick: bool, force: bool, only: Sequence[str] = (), least: int = 0,
+    most: int | None = None, contenders: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """``only`` these machines, up to ``most`` rows, of these contenders; by default all."""
+    """``only`` these machines, on ``least`` to ``most`` rows, of these contenders; by default all."""
     for asked, known in ((only, FEW), (contenders, CONTENDERS)):
         if unknown := set(asked) - set(known):
             raise SystemExit(f"{', '.join(sorted(unknown))}: not in the curve; it knows {', '.join(known)}.")
@@ -78,7 +78,7 @@ def run(
         table = Table(out / "curve.csv", COLUMNS, command)
         todo = [
             cell for cell in cells(quick)
-            if cell["machine"] in (only or FEW) and cell["n"] <= (most or math.inf)
+            if cell["machine"] in (only or FEW) and least <= cell["n"] <= (most or math.inf)
             and cell["contender"] in (contenders or CONTENDERS) and (force or not table.has(**cell))
         ]  # fmt: skip
         for cell in todo if force else ():

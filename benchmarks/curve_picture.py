@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         for column, ax in zip(PANELS, across, strict=True):
             panel(ax, mine, sets, column)
         across[1].set_ylabel(SCORES[machine], fontsize=8)
-        across[0].set_ylabel(machine, fontsize=11, fontweight="bold")
+        across[0].set_ylabel(re.sub(r"(?<=[a-z])(?=[A-Z])", "\n", machine), fontsize=10, fontweight="bold")
         across[0].text(0.04, 0.95, "\n".join(f"{s} {d}" for s, d in zip(("—", "- -"), sets, strict=False)),
                        transform=across[0].transAxes, fontsize=8, va="top", family="monospace")  # fmt: skip
     for (title, _), top, bottom in zip(PANELS.values(), axes[0], axes[-1], strict=True):
@@ -69,13 +70,30 @@ def panel(ax: Any, rows: list[dict[str, str]], sets: list[str], column: str) -> 
                 low, high = ([v + s * e for v, e in zip(values, errors, strict=True)] for s in (-1, 1))
                 ax.fill_between(n, low, high, color=colour, alpha=0.12, linewidth=0)
     ax.set_xscale("log")
+    plain(ax.xaxis, (1.0, 3.0))
     if column != "score":
         ax.set_yscale("log")
+        low, high = ax.get_ylim()
+        plain(ax.yaxis, (1.0,) if high > 200 * low else (1.0, 3.0) if high > 20 * low else (1.0, 2.0, 5.0))
     if not ax.lines or not any(len(drawn.get_xdata()) for drawn in ax.lines):
-        ax.text(0.5, 0.5, "knows no new rows", transform=ax.transAxes, ha="center", va="center", color="0.4")
+        ax.text(0.5, 0.5, "labels no new rows", transform=ax.transAxes, ha="center", va="center", color="0.4")
+        ax.set_yticks([])
     ax.grid(True, which="major", color="0.9", linewidth=0.6)
     ax.tick_params(labelsize=8)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def plain(axis: Any, marked: tuple[float, ...]) -> None:
+    """Ticks of a log axis at these multiples of the powers of ten, as plain numbers, with k and M."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    def short(value: float, _: int) -> str:
+        size = "M" if value >= 1e6 else "k" if value >= 1e3 else ""
+        return f"{value / {'M': 1e6, 'k': 1e3, '': 1.0}[size]:g}{size}"
+
+    axis.set_major_locator(LogLocator(subs=marked, numticks=12))
+    axis.set_major_formatter(FuncFormatter(short))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend() -> list[Any]:

@@ -104,6 +104,9 @@ def small(all_cells: Sequence[Cell]) -> list[str]:
             figures = [spread([figure(c) for c in mine]) for figure, _ in wanted.values()]
             lines.append(line(machine, len(mine), *figures, both))
     lines.append("")
+    if some:
+        mean = spread([c.ratio("fit_seconds") for c in some]).split(",")[0]
+        lines.append(f"- fit, geometric mean of all cells, {FIT_MEAN:g} at most: {mean}.")
     for name, (figure, most) in wanted.items():
         lines += verdict(name, [(c.name, figure(c)) for c in some], most)
     return [*lines, ""]

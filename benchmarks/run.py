@@ -18,6 +18,8 @@ BENCHMARKS = (
     "indefinite", "gp", "machines", "similarity", "files", "imports", "curve",
 )  # fmt: skip
 
+PARTS = ("only", "least", "most", "contenders")  # options of a benchmark that can be run in parts
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,10 +32,11 @@ def main() -> None:
     )
     part = parser.add_argument_group("parts of a benchmark (curve alone)")
     part.add_argument("--only", type=names, help="machines, with commas between: SVC,SVR")
+    part.add_argument("--least", type=int, help="the smallest number of rows")
     part.add_argument("--most", type=int, help="the largest number of rows")
     part.add_argument("--contenders", type=names, help="with commas between: krein,scikit-learn")
     arguments = parser.parse_args()
-    parts = {name: getattr(arguments, name) for name in ("only", "most", "contenders") if getattr(arguments, name)}
+    parts = {name: getattr(arguments, name) for name in PARTS if getattr(arguments, name)}
     if parts and arguments.benchmark != "curve":
         parser.error(f"{', '.join('--' + name for name in parts)}: only `curve` can be run in parts.")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
