@@ -45,7 +45,7 @@ from krein.datasets import mixture as generated
 from krein.experiments.records import Table, alone
 
 COLUMNS = (
-    "machine", "data", "contender", "n", "rows", "features", "outcome", "fit_seconds", "fits", "score",
+    "machine", "data", "contender", "n", "rows", "features", "outcome", "fit_seconds", "first_seconds", "fits", "score",
     "standard_error", "same", "many_seconds", "row_seconds", "peak_bytes", "base_bytes", "file_bytes",
 )  # fmt: skip
 KEY = ("machine", "data", "contender", "n")

@@ -69,7 +69,7 @@ def summarise(rows: Sequence[Row]) -> str:
         "",
         "![Fit time, score, peak memory, time to predict one row and file size over the number of rows](curve.png)",
         "",
-        *small(all_cells), *middle(all_cells), *far(all_cells), *steps(all_cells), *unfinished(rows),
+        *small(all_cells), *middle(all_cells), *far(all_cells), *steps(all_cells), *repeats(rows), *unfinished(rows),
     ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 
@@ -210,6 +210,20 @@ def steps(all_cells: Sequence[Cell]) -> list[str]:
     lines.append("")
     lines += verdict("time of one row more", taken, STEP_FIT)
     lines += verdict("score, standard errors lost", lost, STEP_SCORE)
+    return [*lines, ""]
+
+
+def repeats(rows: Sequence[Row]) -> list[str]:
+    """Whether the best of several fits is far below the first: then something was remembered between them."""
+    lines = ["## The best fit beside the first", "", "Far below 1 where a repetition finds something remembered.", ""]
+    for who in dict.fromkeys(r["contender"] for r in rows):
+        some = [r for r in rows if r["contender"] == who and r["outcome"] == "done" and int(r["fits"]) > 1]
+        shares = [float(r["fit_seconds"]) / float(r["first_seconds"]) for r in some]
+        if shares:
+            low, at = min(
+                (share, f"{r['machine']}, {r['data']}, {r['n']}") for share, r in zip(shares, some, strict=True)
+            )
+            lines.append(f"- {who}: {spread(shares).split(',')[0]} in the geometric mean, {low:.2f} at least ({at})")
     return [*lines, ""]
 
 

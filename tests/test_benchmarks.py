@@ -154,7 +154,14 @@ def test_a_quick_run_of_the_similarities_spends_a_tenth_and_equals_the_dense_way
 
 def _curve_rows(fit: dict[str, dict[int, float]], score: dict[str, dict[int, float]]) -> list[dict[str, str]]:
     """Rows of the size curve for one machine: seconds and scores by contender and n, all else the same for all."""
-    same = {"machine": "SVC", "data": "covtype", "outcome": "done", "standard_error": "0.01", "same": "0.5"}
+    same = {
+        "machine": "SVC",
+        "data": "covtype",
+        "outcome": "done",
+        "standard_error": "0.01",
+        "same": "0.5",
+        "fits": "1",
+    }
     same |= dict.fromkeys(("many_seconds", "row_seconds", "peak_bytes", "base_bytes", "file_bytes"), "1")
     return [
         {**same, "contender": who, "n": str(n), "rows": str(n), "fit_seconds": str(t), "score": str(score[who][n])}
@@ -178,7 +185,7 @@ def test_the_size_curve_counts_what_holds_and_names_what_does_not(monkeypatch: p
         "Nystroem": {8000: 0.86, 8001: 0.86},
     }
     told = summarise(_curve_rows(fit, score))
-    first, second, third, fourth = told.split("\n## ")[1:]
+    first, second, third, fourth, _ = told.split("\n## ")[1:]
     assert "fit, 1.5 at most: holds in 1 of 2. Worst: SVC, covtype, 2000 (2)." in first
     assert "score, standard errors lost, 1 at most: holds in 1 of 2. Worst: SVC, covtype, 2001 (5)." in second
     assert "holds in 1 of 2 cells" in third  # 8000 is clearly better in three times the time, 8001 is not in six
