@@ -15,8 +15,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
-    "indefinite", "gp", "machines", "similarity", "files", "imports",
+    "indefinite", "gp", "machines", "similarity", "files", "imports", "curve",
 )  # fmt: skip
+
+PARTS = ("only", "least", "most", "contenders")  # options of a benchmark that can be run in parts
 
 
 def main() -> None:
@@ -28,15 +30,28 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="where tables go; by default results/, or build/bench-quick with --quick"
     )
+    part = parser.add_argument_group("parts of a benchmark (curve alone)")
+    part.add_argument("--only", type=names, help="machines, with commas between: SVC,SVR")
+    part.add_argument("--least", type=int, help="the smallest number of rows")
+    part.add_argument("--most", type=int, help="the largest number of rows")
+    part.add_argument("--contenders", type=names, help="with commas between: krein,scikit-learn")
     arguments = parser.parse_args()
+    parts = {name: getattr(arguments, name) for name in PARTS if getattr(arguments, name)}
+    if parts and arguments.benchmark != "curve":
+        parser.error(f"{', '.join('--' + name for name in parts)}: only `curve` can be run in parts.")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(arguments.threads)
     out = arguments.out or HERE.parent / ("build/bench-quick" if arguments.quick else "results")
     sys.path.insert(0, str(HERE))
     for name in BENCHMARKS if arguments.benchmark == "all" else (arguments.benchmark,):
         flags = f"{' --quick' if arguments.quick else ''} --threads {arguments.threads}"
+        flags += "".join(f" --{k} {','.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
         module = importlib.import_module(f"bench_{name}")
-        module.run(out, f"benchmarks/run.py {name}{flags}", quick=arguments.quick, force=arguments.force)
+        module.run(out, f"benchmarks/run.py {name}{flags}", quick=arguments.quick, force=arguments.force, **parts)
+
+
+def names(text: str) -> list[str]:
+    return text.split(",")
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def test_the_reference_figures_are_numbers(name: str) -> None:
                 assert float(value) >= 0 or column == "smallest_eigenvalue"
 
 
-def _quick(name: str, out: Path) -> None:
+def _quick(name: str, out: Path, *more: str) -> None:
     subprocess.run(
-        [sys.executable, str(BENCHMARKS / "run.py"), name, "--quick", "--out", str(out)],
+        [sys.executable, str(BENCHMARKS / "run.py"), name, "--quick", "--out", str(out), *more],
         check=True,
         env=os.environ.copy(),
         capture_output=True,
@@ -150,3 +150,60 @@ def test_a_quick_run_of_the_similarities_spends_a_tenth_and_equals_the_dense_way
     assert all(row["differing_labels"] == "0" for row in matrices)
     assert all(float(row["peak_bytes"]) < 2e9 for row in _rows(tmp_path / "similarity_file.csv"))
     assert (tmp_path / "similarity.md").exists()
+
+
+def _curve_rows(fit: dict[str, dict[int, float]], score: dict[str, dict[int, float]]) -> list[dict[str, str]]:
+    """Rows of the size curve for one machine: seconds and scores by contender and n, all else the same for all."""
+    same = {
+        "machine": "SVC",
+        "data": "covtype",
+        "outcome": "done",
+        "standard_error": "0.01",
+        "same": "0.5",
+        "fits": "1",
+    }
+    same |= dict.fromkeys(("many_seconds", "row_seconds", "peak_bytes", "base_bytes", "file_bytes"), "1")
+    return [
+        {**same, "contender": who, "n": str(n), "rows": str(n), "fit_seconds": str(t), "score": str(score[who][n])}
+        for who, times in fit.items()
+        for n, t in times.items()
+    ]
+
+
+def test_the_size_curve_counts_what_holds_and_names_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from curve_summary import summarise
+
+    fit = {
+        "scikit-learn": {1000: 1.0, 2000: 4.0, 2001: 4.0},
+        "krein": {1000: 1.0, 2000: 8.0, 2001: 4.0, 8000: 30.0, 8001: 60.0},
+        "Nystroem": {8000: 10.0, 8001: 10.0},
+    }
+    score = {
+        "scikit-learn": {1000: 0.8, 2000: 0.8, 2001: 0.85},
+        "krein": {1000: 0.8, 2000: 0.8, 2001: 0.8, 8000: 0.9, 8001: 0.87},
+        "Nystroem": {8000: 0.86, 8001: 0.86},
+    }
+    told = summarise(_curve_rows(fit, score))
+    first, second, third, fourth, _ = told.split("\n## ")[1:]
+    assert "fit, 1.5 at most: holds in 1 of 2. Worst: SVC, covtype, 2000 (2)." in first
+    assert "score, standard errors lost, 1 at most: holds in 1 of 2. Worst: SVC, covtype, 2001 (5)." in second
+    assert "holds in 1 of 2 cells" in third  # 8000 is clearly better in three times the time, 8001 is not in six
+    assert "time of one row more, 1.5 at most: holds in 1 of 2. Worst: SVC, covtype, 8000 to 8001 (2)." in fourth
+    assert "2 at most: holds in 3 of 4. Worst: SVC, covtype, 8000 to 8001 (3)." in fourth
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_quick_run_of_the_size_curve_measures_goes_on_and_draws(tmp_path: Path) -> None:
+    out, part = tmp_path / "results", ("--only", "SVC,KernelRidge", "--most", "250")
+    _quick("curve", out, *part, "--contenders", "scikit-learn")
+    before = _rows(out / "curve.csv")
+    _quick("curve", out, *part)
+    rows = _rows(out / "curve.csv")
+    assert [row["outcome"] for row in rows] == ["done"] * 8
+    assert [row for row in rows if row["contender"] == "scikit-learn"] == before  # nothing is measured twice
+    ours = [row for row in rows if row["contender"] == "krein"]
+    assert all(float(row["same"]) >= 0.999 and float(row["fit_seconds"]) > 0.0 for row in ours)
+    assert "holds in" in (out / "curve.md").read_text(encoding="utf-8")
+    assert (out / "curve.png").stat().st_size > 10_000
