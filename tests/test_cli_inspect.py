@@ -108,7 +108,7 @@ def test_a_saved_model_is_reported_on_with_its_own_kernel(folder, tmp_path):
     result = run(folder / "rows.csv", "--model", model, "--html", page, "--json")
     assert result.exit_code == 0, result.output
     loaded = krein.load(model)
-    assert json.loads(result.stdout)["kernel"] == repr(loaded.estimator.approximation_.kernel)
+    assert json.loads(result.stdout)["kernel"] == repr(loaded.estimator._kernel)
     text = page.read_text(encoding="utf-8")
     assert f'data-key="score" data-value="{loaded.score.mean}"' in text
     assert 'id="indefinite"' in text

@@ -88,13 +88,13 @@ def test_the_sampled_way_agrees_on_small_awkward_blocks(monkeypatch):
     a = krein.approximate(X, krein.Linear(), n_blocks=5, rank=2, drop=0.5, random_state=0)
     assert a.partition.sizes.min() == 1
     exact = a.error().relative
-    monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    monkeypatch.setattr(module, "WHOLE_ROWS", 0)
     found = [a.error(n_samples=20_000, random_state=seed) for seed in range(8)]
     assert np.sqrt(np.mean([e.relative**2 for e in found])) == pytest.approx(exact, rel=0.1)
     one = krein.approximate(X, krein.Linear(), n_blocks=1, rank=2, random_state=0)
     monkeypatch.undo()
     reference = one.error().relative
-    monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    monkeypatch.setattr(module, "WHOLE_ROWS", 0)
     sampled = one.error(random_state=0)
     assert sampled.between == 0.0
     assert sampled.relative == pytest.approx(reference, rel=0.3)
@@ -248,7 +248,7 @@ def test_entries_are_of_their_own_blocks_and_rows():
 
 
 def test_dear_similarities_are_not_evaluated_for_nothing(monkeypatch):
-    monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    monkeypatch.setattr(module, "WHOLE_ROWS", 0)
     X = blobs(300)
     kernel = krein.RBF(gamma=0.05)
     f = krein.approximate(X, kernel, n_blocks=3, rank=5, random_state=0).factorization
@@ -260,7 +260,7 @@ def test_dear_similarities_are_not_evaluated_for_nothing(monkeypatch):
 
 
 def test_objects_that_are_no_vectors_and_tiny_samples(monkeypatch):
-    monkeypatch.setattr(module, "EXACT_ROWS", 0)
+    monkeypatch.setattr(module, "WHOLE_ROWS", 0)
     words = ["ab" * (1 + i % 7) + "c" * (i % 5) for i in range(60)]
     kernel = FromCallable(lambda A, B: np.array([[float(min(len(x), len(y))) for y in B] for x in A]))
     a = krein.approximate(words, kernel, n_blocks=4, rank=2, random_state=0)

@@ -135,11 +135,6 @@ def test_every_module_says_what_it_is(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_no_file_is_longer_than_one_can_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
-
-
 @pytest.mark.slow
 def test_the_wheel_is_complete_and_can_be_imported(tmp_path):
     if importlib.util.find_spec("build") is None:

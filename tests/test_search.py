@@ -185,7 +185,7 @@ def test_a_budget_below_one_direction_is_refused(X):
 
 @pytest.mark.parametrize("limits", [{}, {"max_error": 0.02}, {"max_error": 0.02, "dtype": "int8"}], ids=str)
 def test_a_kernel_that_does_not_compress_takes_no_more_than_its_matrix_and_says_so(monkeypatch, limits):
-    monkeypatch.setattr("krein.approximation.EXACT_ROWS", 0)
+    monkeypatch.setattr("krein.approximation.DEFAULT", krein.Policy(exact_rows=0))
     X = np.random.default_rng(0).random((400, 6))
     with pytest.warns(KreinWarning, match="was not reached.*of the matrix itself") as caught:
         a = krein.approximate(X, krein.TL1(rho=0.3), random_state=0, **limits)

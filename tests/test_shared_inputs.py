@@ -93,7 +93,8 @@ def test_clusters_of_one_row(rank):
     single = np.flatnonzero(a.partition.sizes == 1)
     for i in single:
         row = a.partition.members(i)
-        assert dense_twin(a.factorization)[row, row] == pytest.approx(1.0, abs=1e-6)
+        # a core that sampled entries find too large is scaled as a whole: at rank 1 by a little
+        assert dense_twin(a.factorization)[row, row] == pytest.approx(1.0, abs=1e-2 if rank == 1 else 1e-6)
     assert error(a, kernel(X)) <= (1e-9 if rank == 50 else 0.2)
     every = krein.approximate(X, kernel, n_blocks=56, rank=rank, random_state=0)
     assert error(every, kernel(X)) <= 1e-9

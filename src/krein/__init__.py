@@ -54,6 +54,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         counting,
     )
     from krein.persistence import load, save
+    from krein.policy import Policy
     from krein.spectrum import certify, gershgorin, lanczos
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "ModelFileError",
     "Normalized",
     "OneClassSVM",
+    "Policy",
     "Polynomial",
     "Precomputed",
     "Sigmoid",
@@ -131,6 +133,7 @@ _ROOMS = {
     "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
     "SpherePolynomial check_kernel counting",
     "persistence": "load save",
+    "policy": "Policy",
     "spectrum": "certify gershgorin lanczos",
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -19,7 +19,7 @@ from krein.bases import LandmarkMap, object_bytes
 from krein.building import Parts, build, build_whole
 from krein.choice import Look
 from krein.correction import correct
-from krein.error_estimate import EXACT_ROWS, ErrorEstimate, estimate_error
+from krein.error_estimate import ErrorEstimate, estimate_error
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects, counting, take
@@ -27,10 +27,11 @@ from krein.landmarked import usual
 from krein.objects import check_new_objects, check_similarity
 from krein.partition import Partition
 from krein.plan import Plan
+from krein.policy import DEFAULT
 from krein.search import Search, search
 from krein.truncation import OutOfRange, out_of_range
 
-__all__ = ["Approximation", "approximate"]
+__all__ = ["Approximation", "approximate", "whole_approximation"]
 
 AUTO_BLOCKS, AUTO_RANK = 10, 64
 
@@ -243,6 +244,30 @@ def approximate(
     )
 
 
+def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
+    """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
+    with counting() as spent:
+        plan = Plan.check(
+            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", landmarks="uniform",
+            allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
+            random_state=random_state, verbose=0,
+        )  # fmt: skip
+        evaluator = Evaluator(plan.kernel)
+        check_similarity(plan.objects, evaluator, plan.seed, whole=True)
+        parts, found = _whole(plan, evaluator)
+    built = parts.clusters, parts.maps, parts.factorization
+    return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
+
+
+def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
+    start = time.perf_counter()
+    one = (plan.n_blocks or 1) == 1
+    parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
+    f = parts.factorization
+    look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
+    return parts, Search((look,), f"exact, as {plan.n} objects are few", None, 0.0, time.perf_counter() - start)
+
+
 def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
@@ -254,17 +279,12 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
                 f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
             )
-        blocks, rank = (1, n) if n <= EXACT_ROWS else (AUTO_BLOCKS, AUTO_RANK)
+        blocks, rank = (1, n) if n <= DEFAULT.exact_rows else (AUTO_BLOCKS, AUTO_RANK)
         if plan.coupling == "landmark":
             blocks, rank = usual(n)
         plan = replace(plan, n_blocks=plan.n_blocks or blocks, rank=plan.rank or rank)
         return build(plan, evaluator), None
     exact = 16.0 * n * n + 8.0 * n
-    if n <= EXACT_ROWS and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
-        start = time.perf_counter()
-        one = (plan.n_blocks or 1) == 1
-        parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=n), evaluator)
-        f = parts.factorization
-        look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
-        return parts, Search((look,), f"exact, as {n} objects are few", None, 0.0, time.perf_counter() - start)
+    if n <= DEFAULT.exact_rows and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
+        return _whole(plan, evaluator)
     return search(plan, evaluator)

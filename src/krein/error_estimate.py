@@ -22,7 +22,7 @@ from krein.kernels import Evaluator, Kernel, count_objects
 
 __all__ = ["Entries", "ErrorEstimate", "estimate_error"]
 
-EXACT_ROWS = 2000
+WHOLE_ROWS = 2000  # Up to this many rows the error is computed from every entry of the matrix.
 PILOT = 0.2  # share of the tiles drawn before anything is known
 PILOT_WEIGHT = 0.1  # their weight in the estimate: fixed, as weights that look at the sample are biased
 FEWEST = 16  # tiles of one stratum in one part
@@ -64,7 +64,7 @@ class Entries:
             )
         self.order, self.spans = f.order, [rows for rows, _ in f.spans]
         self.evaluator, before = evaluator, evaluator.n_evaluations
-        self.K = evaluator.block(objects, objects).astype(np.float64) if n <= EXACT_ROWS else None
+        self.K = evaluator.block(objects, objects).astype(np.float64) if n <= WHOLE_ROWS else None
         self.table = Table(f, evaluator, objects) if self.K is None else None
         self.n_evaluations = evaluator.n_evaluations - before
         self.look(f, n_samples, random_state)

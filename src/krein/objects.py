@@ -6,14 +6,13 @@ kernel with its parameters bound to it.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from krein.arrays import stream
-from krein.errors import InputError, KreinWarning
+from krein.errors import InputError, warn
 from krein.kernels import (
     DoubleCentred,
     Evaluator,
@@ -31,7 +30,7 @@ from krein.kernels.objects import is_sparse
 from krein.kernels.similarities import strangers
 from krein.kernels.strings import check_strings
 
-__all__ = ["check_new_objects", "check_objects", "check_similarity", "is_bare", "takes_vectors"]
+__all__ = ["check_new_objects", "check_objects", "check_similarity", "is_bare", "off_sphere", "takes_vectors"]
 
 OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
 SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
@@ -216,14 +215,18 @@ def _innermost(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _warn_off_sphere(X: Any, kernel: Kernel) -> None:
+def off_sphere(X: Any) -> int:
+    """How many rows of X have not length 1; 0 for objects without vectors."""
+    if not is_vectors(X):
+        return 0
     with np.errstate(over="ignore", under="ignore"):
         squares = np.asarray(X.multiply(X).sum(1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
-        off = int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
-    if off:
-        warnings.warn(
-            f"{kernel!r} is meant for rows of length 1, but {off} of {len(squares)} rows are not. Put "
-            "krein.preprocessing.UnitSphere() before it, or see krein.preprocessing.paper_preprocessing(kernel).",
-            KreinWarning,
-            stacklevel=5,
+        return int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
+
+
+def _warn_off_sphere(X: Any, kernel: Kernel) -> None:
+    if off := off_sphere(X):
+        warn(
+            f"{kernel!r} is meant for rows of length 1, but {off} of {count_objects(X)} rows are not. Put "
+            "krein.preprocessing.UnitSphere() before it, or see krein.preprocessing.paper_preprocessing(kernel)."
         )

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse.csgraph import laplacian
+from sklearn.base import clone
 from sklearn.cluster import SpectralClustering as Reference
 from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
@@ -19,6 +21,9 @@ import krein
 from krein.blocksparse import BlockSparse
 from krein.errors import InputError, KreinWarning
 from krein.estimators.cluster import SpectralClustering, by_pivots, by_rotation
+from krein.estimators.route import Exact
+from krein.policy import Policy
+from strategies import refuse_full_decompositions
 
 ASSIGN = ("kmeans", "discretize", "cluster_qr")
 DATA = {
@@ -120,7 +125,48 @@ def test_many_rows_by_default_get_the_true_labels(name: str, gamma: float) -> No
     blobs = make_blobs(2500, centers=[[0, 0], [10, 0], [0, 10], [10, 10]], random_state=0)
     X, y = blobs if name == "blobs" else make_moons(2500, noise=0.05, random_state=0)
     ours = SpectralClustering(len(np.unique(y)), gamma=gamma, n_init=3, random_state=0).fit(X)
+    assert isinstance(ours.route_, Exact)
+    assert adjusted_rand_score(y, ours.labels_) == 1.0
+    ours = clone(ours).set_params(policy=Policy(clustering_rows=2499)).fit(X)
     assert ours.approximation_.factorization.n_blocks > 1
+    assert adjusted_rand_score(y, ours.labels_) == 1.0
+
+
+@pytest.mark.parametrize(("spread", "gamma"), [(2.0, 0.05), (0.3, 2.0)], ids=["overlapping", "separated"])
+def test_both_ways_of_the_exact_cut_get_scikit_learns_labels(spread: float, gamma: float) -> None:
+    """Lanczos on the matrix itself where clusters overlap, on its factored inverse where they are far apart."""
+    X, _ = make_blobs(900, centers=8, cluster_std=spread, random_state=1)
+    ours = SpectralClustering(8, gamma=gamma, random_state=0).fit(X)
+    wanted = Reference(8, gamma=gamma, random_state=0).fit_predict(X)
+    assert adjusted_rand_score(wanted, ours.labels_) > 0.99
+    A = rbf_kernel(X, gamma=gamma)
+    np.testing.assert_allclose(ours.eigenvalues_, np.linalg.eigvalsh(laplacian(A, normed=True))[:8], atol=1e-10)
+
+
+def test_an_exact_fit_takes_no_full_decomposition_and_keeps_no_matrix(monkeypatch: Any) -> None:
+    X, _ = make_blobs(1500, centers=8, n_features=5, cluster_std=2.0, random_state=0)
+    refuse_full_decompositions(monkeypatch, 1500)
+    ours = SpectralClustering(8, gamma=0.05, random_state=0).fit(X)
+    reference = Reference(8, gamma=0.05, random_state=0).fit(X)
+    assert adjusted_rand_score(reference.labels_, ours.labels_) == 1.0
+    assert len(pickle.dumps(ours)) < 1e5
+    assert np.allclose(ours.affinity_matrix_, rbf_kernel(X, gamma=0.05))
+    with pytest.raises(AttributeError, match="not saved"):
+        pickle.loads(pickle.dumps(ours)).affinity_matrix_  # noqa: B018
+
+
+@pytest.mark.parametrize("correction", ["clip", "flip", "square"])
+def test_a_corrected_matrix_is_cut_exactly(correction: str) -> None:
+    X, y = make_blobs(120, centers=[[0, 0], [6, 0]], cluster_std=0.7, random_state=0)
+    S = rbf_kernel(X, gamma=0.5)
+    np.fill_diagonal(S, 0.5)
+    with pytest.warns(KreinWarning) as told:
+        ours = SpectralClustering(2, affinity="precomputed", correction=correction, random_state=0).fit(S)
+    assert "indefinite matrix" in str(told[0].message)
+    values, vectors = np.linalg.eigh(S)
+    assert ours.n_negative_ == (values < 0).sum()
+    change = {"clip": np.maximum(values, 0.0), "flip": np.abs(values), "square": values**2}[correction]
+    assert np.allclose(ours.affinity_matrix_, (vectors * change) @ vectors.T)
     assert adjusted_rand_score(y, ours.labels_) == 1.0
 
 
@@ -144,7 +190,8 @@ def test_affinity_and_kernel_are_two_names_of_one_thing() -> None:
     ):
         assert np.array_equal(SpectralClustering(clusters, random_state=0, **options).fit_predict(X), wanted)
     bound = SpectralClustering(clusters, kernel=krein.RBF()).fit(X)
-    assert bound.approximation_.kernel == krein.RBF().bind(X)
+    with pytest.warns(KreinWarning, match="holds no approximation"):
+        assert bound.approximation_.kernel == krein.RBF().bind(X)
     with pytest.raises(InputError, match=r"gamma=0\.5 was given beside"):
         SpectralClustering(clusters, kernel=krein.RBF(gamma=1.0), gamma=0.5).fit(X)
 

@@ -145,7 +145,7 @@ def test_few_rows_need_no_lanczos(monkeypatch: Any) -> None:
 def test_many_rows_that_lanczos_cannot_tell_apart_are_refused_with_the_cause(monkeypatch: Any) -> None:
     f = cores("dense")
     monkeypatch.setattr(cut.spla, "eigsh", no_lanczos)
-    monkeypatch.setattr(cut, "EXACT_ROWS", 200)
+    monkeypatch.setattr(cut, "DECOMPOSED_ROWS", 200)
     with pytest.raises(InputError, match=r"so narrow that the rows are not connected.* smaller gamma"):
         normalised_cut(f, degrees(f), 4)
 

@@ -24,7 +24,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators.embedding import KernelPCA
-from strategies import HARD_DATA
+from krein.estimators.route import Exact, Given
+from krein.policy import Policy
+from strategies import HARD_DATA, refuse_full_decompositions
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((300, 5)), RNG.standard_normal((40, 5))
@@ -288,3 +290,89 @@ def test_a_matrix_of_any_scale_has_its_components(scale: float) -> None:
     plain, scaled = (KernelPCA(3, kernel="precomputed").fit(K * s) for s in (1.0, scale))
     np.testing.assert_allclose(scaled.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-9)
     np.testing.assert_allclose(scaled.transform(K * scale) / np.sqrt(scale), plain.transform(K), atol=1e-9)
+
+
+MANY, MANY_NEW = np.split(np.random.default_rng(5).standard_normal((1600, 6)) * [3.0, 2.0, 2.0, 1.0, 1.0, 1.0], [1500])
+MANY_NEW = MANY_NEW[:50]
+
+
+def test_few_components_take_no_full_decomposition_and_keep_no_matrix(monkeypatch: Any) -> None:
+    reference = Reference(10, kernel="rbf").fit(MANY)
+    refuse_full_decompositions(monkeypatch, 1500)
+    ours = KernelPCA(10, kernel="rbf").fit(MANY)
+    np.testing.assert_allclose(ours.eigenvalues_, reference.eigenvalues_, rtol=1e-10)
+    same(ours.transform(MANY_NEW), reference.transform(MANY_NEW), 1e-8)
+    same(ours.fit_transform(MANY), reference.transform(MANY), 1e-8)
+    assert ours.relative_error_ == 0.0
+    assert ours.route_ == Exact(True, ours.route_.why)
+    assert len(pickle.dumps(ours)) <= 3 * len(pickle.dumps(reference)) + 1e5
+    twin = pickle.loads(pickle.dumps(ours))
+    assert np.array_equal(twin.transform(MANY_NEW), ours.transform(MANY_NEW))
+    assert np.array_equal(twin.X_fit_, MANY)
+
+
+def test_an_indefinite_kernel_is_counted_without_eigenvectors(monkeypatch: Any) -> None:
+    S = krein.Sigmoid(gamma=0.05, coef0=-1.0)(MANY[:700])
+    values = np.linalg.eigvalsh(S)
+    reference = Reference(6, kernel="precomputed").fit(S)
+    refuse_full_decompositions(monkeypatch, 700)
+    with pytest.warns(KreinWarning, match="indefinite matrix.*correction='clip'") as told:
+        ours = KernelPCA(6, kernel=krein.Sigmoid(gamma=0.05, coef0=-1.0)).fit(MANY[:700])
+    rounding = 700 * np.finfo(float).eps * np.linalg.norm(values)
+    assert ours.n_negative_ == (values < -rounding).sum() > 0
+    assert f"the smallest {values[0]:.3g}" in str(told[0].message)
+    np.testing.assert_allclose(ours.eigenvalues_, reference.eigenvalues_, rtol=1e-9)
+    assert "_approximation" not in vars(ours) or ours._approximation is None
+
+
+@pytest.mark.parametrize("correction", ["flip", "square", "shift"])
+def test_corrections_before_centring_are_exact_too(correction: str) -> None:
+    S = krein.Sigmoid(gamma=0.05, coef0=-1.0)(MANY[:200])
+    values, vectors = np.linalg.eigh(S)
+    change = {"flip": np.abs(values), "square": values**2, "shift": values - values[0]}[correction]
+    reference = Reference(4, kernel="precomputed").fit((vectors * change) @ vectors.T)
+    with pytest.warns(KreinWarning, match="indefinite matrix"):
+        ours = KernelPCA(4, kernel="precomputed", correction=correction).fit(S)
+    np.testing.assert_allclose(ours.eigenvalues_, reference.eigenvalues_, rtol=1e-8)
+    same(ours.eigenvectors_, reference.eigenvectors_, 1e-7)
+    same(ours.transform(S), ours._coordinates(), 1e-7)
+    assert len(pickle.dumps(ours)) < 1e5
+
+
+def test_equal_eigenvalues_are_all_found() -> None:
+    """The corners of a cube: the largest eigenvalue ten times over, of which Lanczos iteration may miss one."""
+    cube = np.array(np.meshgrid(*[[0.0, 1.0]] * 10)).reshape(10, -1).T
+    wanted = Reference(12, kernel="rbf", gamma=0.1, eigen_solver="dense").fit(cube).eigenvalues_
+    for seed in range(5):
+        ours = KernelPCA(12, kernel="rbf", gamma=0.1, random_state=seed).fit(cube)
+        np.testing.assert_allclose(ours.eigenvalues_, wanted, rtol=1e-9)
+
+
+def test_a_flat_spectrum_is_left_to_lapack() -> None:
+    """Many eigenvalues are nearly 1: Lanczos gives up, and LAPACK's driver for some may return none of them."""
+    for gamma in (1.0, 50.0):
+        ours = KernelPCA(10, kernel="rbf", gamma=gamma).fit(MANY[:600])
+        H = np.eye(600) - 1.0 / 600
+        wanted = np.linalg.eigvalsh(H @ rbf_kernel(MANY[:600], gamma=gamma) @ H)[::-1][:10]
+        np.testing.assert_allclose(ours.eigenvalues_, wanted, rtol=1e-9)
+        assert np.allclose(ours.eigenvectors_.T @ ours.eigenvectors_, np.eye(10), atol=1e-9)
+
+
+def test_the_policy_decides_up_to_where_a_fit_is_exact() -> None:
+    few, kernel = Policy(exact_rows=100, components_rows=300), "rbf"
+    assert isinstance(KernelPCA(3, kernel=kernel, policy=few).fit(X).route_, Exact)
+    ours = KernelPCA(3, kernel=kernel, policy=Policy(exact_rows=100, components_rows=299), random_state=0).fit(X)
+    assert isinstance(ours.route_, Given)
+    reference = Reference(3, kernel=kernel).fit(X)
+    np.testing.assert_allclose(ours.eigenvalues_, reference.eigenvalues_, rtol=1e-3)
+
+
+def test_a_second_fit_by_another_route_leaves_nothing_of_the_first() -> None:
+    model = KernelPCA(3, kernel="rbf", random_state=0).fit(X)
+    exact = model.eigenvectors_
+    low = model.set_params(n_blocks=3, rank=8).fit(X[:200])
+    assert low.eigenvectors_.shape == (200, 3)
+    assert low.X_fit_.shape == (200, 5)
+    again = low.set_params(n_blocks="auto", rank="auto").fit(X)
+    assert np.array_equal(again.eigenvectors_, exact)
+    assert again.X_fit_.shape == (300, 5)

@@ -84,14 +84,19 @@ def test_the_map_is_a_root_of_the_positive_part_of_the_core(f: Factorization) ->
 def test_inner_products_are_the_kernel(options: dict[str, Any]) -> None:
     model = MEKA(random_state=0, **options)
     Z = model.fit_transform(X)
-    a, tolerance = model.approximation_, 1e-4 if "dtype" in options else 1e-8
+    exact, tolerance = "rank" not in options, 1e-4 if "dtype" in options else 1e-8
+    if exact:
+        with pytest.warns(KreinWarning, match="holds no approximation"):
+            a = model.approximation_
+    else:
+        a = model.approximation_
     norm = np.abs(dense_twin(a.factorization)).max()
     assert Z.shape == (len(X), model.n_features_out_)
     assert np.allclose(Z @ Z.T, dense_twin(a.factorization), atol=tolerance * norm)
     assert np.allclose(model.transform(X), Z, atol=tolerance * np.sqrt(norm))
     assert np.allclose(model.transform(NEW) @ Z.T, a.kernel_rows(NEW), atol=tolerance * norm)
     assert np.allclose((Z**2).sum(0), model.eigenvalues_, rtol=1e-4, atol=tolerance * norm)
-    if "rank" not in options:  # exact
+    if exact:
         assert np.allclose(model.transform(NEW) @ Z.T, a.kernel_rows(NEW, exact=True), atol=1e-8 * norm)
     assert Z.dtype == (np.float32 if "dtype" in options else np.float64)
 
@@ -231,3 +236,28 @@ def test_features_of_many_rows_carry_what_a_small_matrix_error_would_not():
 
 def test_nothing_but_zeros_has_no_features():
     assert MEKA(kernel="linear").fit(np.zeros((5, 2))).transform(np.zeros((3, 2))).shape == (3, 0)
+
+
+@pytest.mark.parametrize("correction", ["auto", "clip", "square"])
+def test_an_exact_fit_keeps_what_transform_needs_and_no_more(correction: str) -> None:
+    model = MEKA(20, kernel=TANH, correction=correction)
+    with pytest.warns(KreinWarning, match="indefinite matrix"):
+        Z = model.fit_transform(X)
+    values, vectors = np.linalg.eigh(TANH(X))
+    change = {"auto": np.abs(values), "clip": np.maximum(values, 0.0), "square": values**2}[correction]
+    kept = np.argsort(-change)[:20]
+    wanted = (vectors[:, kept] * change[kept]) @ vectors[:, kept].T
+    assert np.allclose(Z @ Z.T, wanted, atol=1e-8 * np.abs(wanted).max())
+    assert np.allclose(model.transform(X), Z, atol=1e-6 * np.abs(Z).max())
+    twin = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(twin.transform(NEW), model.transform(NEW))
+    assert len(pickle.dumps(model)) < 1e5  # 300 x 20 weights and 300 x 3 rows; the decomposition would be 720 kB
+    assert sp.issparse(model.set_params(sparse_output=True).transform(NEW))
+
+
+def test_a_second_fit_by_another_route_leaves_nothing_of_the_first() -> None:
+    model = MEKA(random_state=0).fit(X)
+    low = model.set_params(n_blocks=3, rank=8).fit(X)
+    assert np.allclose(low.transform(NEW), MEKA(n_blocks=3, rank=8, random_state=0).fit(X).transform(NEW))
+    again = low.set_params(n_blocks="auto", rank="auto").fit(X)
+    assert np.allclose(again.transform(NEW) @ again.transform(X).T, again._kernel(NEW, X), atol=1e-8)

@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from krein.errors import KreinWarning
 from krein.estimators.gp import GaussianProcessRegressor
 from krein.estimators.gp_evidence import Walled
+from krein.policy import Policy
 
 
 def reference(kernel, X, y):
@@ -98,7 +99,11 @@ def test_a_start_without_evidence_is_told():
         model.fit(X, np.arange(10.0))
 
 
-@pytest.mark.parametrize("options", [{}, {"n_blocks": 4, "rank": 100}], ids=["chosen", "given"])
+@pytest.mark.parametrize(
+    "options",
+    [{"policy": Policy(process_rows=2000), "max_memory": 2.0**30}, {"n_blocks": 4, "rank": 100}],
+    ids=["chosen", "given"],
+)
 def test_the_slope_of_an_approximated_evidence_is_the_exact_ones(options):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2100, 3))

@@ -10,6 +10,7 @@ import krein
 from krein.estimators import cache
 from krein.estimators.gp import GaussianProcessRegressor
 from krein.kernels import Evaluator
+from krein.policy import Policy
 
 
 def rough(n, seed=0):
@@ -51,7 +52,8 @@ def test_open_blocks_are_chosen_by_what_they_predict():
     X_new, y_new = rough(500, seed=1)
     kernel = ConstantKernel(1.0) * RBF(0.2) + WhiteKernel(0.02)
     cache.clear_cache()
-    model = GaussianProcessRegressor(kernel, optimizer=None, random_state=0).fit(X, y)
+    policy = Policy(process_rows=2000)
+    model = GaussianProcessRegressor(kernel, optimizer=None, policy=policy, random_state=0).fit(X, y)
     assert model.selection_ is not None
     assert len(model.selection_.tried) > 3
     assert model.approximation_.n_blocks == model.selection_.n_blocks

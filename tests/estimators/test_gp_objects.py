@@ -7,6 +7,8 @@ from scipy.optimize import minimize
 
 import krein
 from krein import GaussianProcessRegressor
+from krein.estimators.route import Exact, Given
+from krein.policy import Policy
 
 
 class Counted:
@@ -62,9 +64,35 @@ def test_few_objects_are_compared_once_and_learned_from_as_from_a_dense_matrix()
     variances = c * np.array([Counted()([x], [x])[0, 0] for x in new]) + t
     variances -= np.einsum("ij,ji->i", c * rows, solved[:, 1:])
     np.testing.assert_allclose(std, np.sqrt(variances), rtol=1e-5)
-    assert model.approximation_.n_evaluations <= similar.count
-    assert model.approximation_.objects == X
-    assert model.approximation_.kernel_rows(new, exact=True) == pytest.approx(model.approximation_.kernel.factor * rows)
+    assert model._approximation is None  # the matrix happens to be psd: it is used as it is
+    assert model.X_train_ == X
+
+
+def test_an_indefinite_similarity_of_few_objects_is_compared_once_and_kept_as_one_of_the_objects():
+    X, y, new = problem(120)
+    similar = Counted()
+    centred = lambda A, B: similar(A, B) - 0.5  # noqa: E731
+    with pytest.warns(krein.errors.KreinWarning, match="indefinite"):
+        model = GaussianProcessRegressor(centred, alpha=0.05, optimizer=None, correction="clip").fit(X, y)
+    assert similar.count <= 120**2 + 64**2 + 2 * 8 * 56 + 8 * 120
+    a = model.approximation_
+    assert a.n_evaluations <= similar.count
+    assert a.objects == X
+    np.testing.assert_allclose(a.kernel_rows(new, exact=True), Counted()(new, X) - 0.5)
+
+
+def test_objects_of_a_psd_similarity_are_used_exactly_up_to_the_limit_of_matrices():
+    X, y, new = problem(400)
+    kernel = krein.Normalized(krein.Spectrum(2))
+    policy = Policy(exact_rows=200, matrix_rows=400, process_learning_rows=200)
+    with krein.counting() as spent:
+        model = GaussianProcessRegressor(kernel, policy=policy, random_state=0).fit(X, y)
+    assert isinstance(model.route_, Exact)
+    assert spent.n_evaluations <= 1.1 * 400**2
+    K, rows = model.kernel_(X), model.kernel_(new, X)
+    np.testing.assert_allclose(model.predict(new), rows @ np.linalg.solve(K + 1e-10 * np.eye(400), y), atol=1e-7)
+    fewer = GaussianProcessRegressor(kernel, policy=Policy(exact_rows=200, matrix_rows=399), random_state=0).fit(X, y)
+    assert isinstance(fewer.route_, Given)
 
 
 @pytest.mark.parametrize("optimizer", ["fmin_l_bfgs_b", None])

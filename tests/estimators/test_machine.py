@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,6 +20,9 @@ from krein.estimators import machine as machine_room
 from krein.estimators.machine import check_weights
 from krein.estimators.naming import kernel_for, pair_function, resolved_gamma
 from krein.estimators.ridge import KernelRidge
+from krein.estimators.route import Exact
+
+SHAPE = {"n_blocks": 2, "rank": 8}  # what is built is remembered; an exact fit builds nothing
 
 
 def rows(n=80, d=3, seed=0):
@@ -139,10 +144,10 @@ def builds(monkeypatch):
 
 def test_a_grid_over_alpha_builds_once_per_fold(builds):
     X = rows(90)
-    grid = GridSearchCV(KernelRidge(kernel="rbf"), {"alpha": [0.01, 0.1, 1.0, 10.0]}, cv=3)
+    grid = GridSearchCV(KernelRidge(kernel="rbf", **SHAPE), {"alpha": [0.01, 0.1, 1.0, 10.0]}, cv=3)
     grid.fit(X, bent(X))
     assert len(builds) == 4  # three folds, and the whole
-    piped = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf"))
+    piped = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf", **SHAPE))
     GridSearchCV(piped, {"kernelridge__alpha": [0.1, 1.0]}, cv=3, refit=False).fit(X, bent(X))
     assert len(builds) == 7
 
@@ -158,33 +163,43 @@ def test_what_changes_the_matrix_is_built_anew(builds):
         {"kernel": "laplacian"},
         {},
     ):
-        KernelRidge(**{"kernel": "rbf"} | options).fit(X, y)
+        KernelRidge(**{"kernel": "rbf"} | SHAPE | options).fit(X, y)
     assert len(builds) == 5
     X[0, 0] += 1e-9
-    KernelRidge(kernel="rbf").fit(X, y)
+    KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
     assert len(builds) == 6
 
 
 def test_the_oldest_are_forgotten_beyond_the_limit(builds, monkeypatch):
     X, y = rows(60), bent(rows(60))
-    KernelRidge(kernel="rbf").fit(X, y)
+    KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
     one = sum(map(cache._nbytes, cache._kept.values()))
     monkeypatch.setattr(cache, "LIMIT", int(2.5 * one))
     for gamma in (0.1, 0.2, 0.3):
-        KernelRidge(kernel="rbf", gamma=gamma).fit(X, y)
+        KernelRidge(kernel="rbf", gamma=gamma, **SHAPE).fit(X, y)
     assert len(cache._kept) == 2
-    KernelRidge(kernel="rbf", gamma=0.3).fit(X, y)
+    KernelRidge(kernel="rbf", gamma=0.3, **SHAPE).fit(X, y)
     assert len(builds) == 4
+
+
+def test_data_changed_in_place_spoil_no_exact_prediction():
+    X = rows(60)
+    y, before = bent(X), X.copy()
+    model = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y)
+    expected = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(before, y).predict(before)
+    X += 3.0
+    np.testing.assert_array_equal(model.predict(before), expected)
+    np.testing.assert_array_equal(model.X_fit_, before)
 
 
 def test_data_changed_in_place_spoil_no_later_fit(builds):
     X = rows(60)
     y, before = bent(X), X.copy()
-    first = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y)
+    first = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5, **SHAPE).fit(X, y)
     predicted = first.predict(before)
     X += 3.0
     np.testing.assert_array_equal(first.predict(before), predicted)
-    again = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(before, y)
+    again = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5, **SHAPE).fit(before, y)
     assert len(builds) == 1
     np.testing.assert_array_equal(again.approximation_.objects, before)
     np.testing.assert_array_equal(again.X_fit_, before)
@@ -199,11 +214,11 @@ def test_a_function_that_changed_its_mind_is_asked_again(builds):
     def bell(A, B):
         return np.exp(-width[0] * ((A[:, None] - B[None]) ** 2).sum(2))
 
-    KernelRidge(kernel=bell).fit(X, bent(X))
-    KernelRidge(kernel=bell, alpha=2.0).fit(X, bent(X))
+    KernelRidge(kernel=bell, **SHAPE).fit(X, bent(X))
+    KernelRidge(kernel=bell, alpha=2.0, **SHAPE).fit(X, bent(X))
     assert len(builds) == 1
     width[0] = 5.0
-    KernelRidge(kernel=bell).fit(X, bent(X))
+    KernelRidge(kernel=bell, **SHAPE).fit(X, bent(X))
     assert len(builds) == 2
 
 
@@ -245,7 +260,8 @@ def test_an_indefinite_kernel_is_named_once_corrected():
     K = krein.TL1(rho=1.5)(X)
     assert model.n_negative_ == (np.linalg.eigvalsh(K) < -1e-10).sum() > 0
     assert model.correction_ in ("clip", "flip", "square")
-    assert np.linalg.eigvalsh(model.approximation_.factorization.to_dense())[0] > -1e-10
+    with pytest.warns(KreinWarning, match="built now"):
+        assert np.linalg.eigvalsh(model.approximation_.factorization.to_dense())[0] > -1e-10
 
 
 def test_a_psd_kernel_passes_quietly():
@@ -304,12 +320,18 @@ def test_every_machine_says_what_happened(name):
     X = rows(60)
     y = bent(X) > 1.0 if name in ("SVC", "KernelRidgeClassifier") else bent(X)
     machine = getattr(krein, name)()
-    said = ("approximation_", "correction_", "n_negative_", "relative_error_", "n_iter_", "converged_")
+    said = ("route_", "correction_", "n_negative_", "relative_error_", "n_iter_", "converged_")
     assert not any(a in vars(machine) for a in said)
     machine.fit(X, y)
     assert machine.correction_ == "none"
     assert machine.n_negative_ == 0
     assert machine.relative_error_ <= 1e-10
-    assert machine.approximation_.factorization.shape == (60, 60)
+    assert isinstance(machine.route_, Exact)
+    with pytest.warns(KreinWarning, match=f"{name} used the kernel's own matrix .* is built now"):
+        assert machine.approximation_.factorization.shape == (60, 60)
+    assert machine.approximation_ is machine.approximation_
+    restored = pickle.loads(pickle.dumps(getattr(krein, name)().fit(X, y)))
+    with pytest.raises(AttributeError, match="not saved"):
+        restored.approximation_  # noqa: B018
     assert machine.converged_ is True
     assert np.min(machine.n_iter_) >= 1

@@ -31,10 +31,13 @@ def test_linear_is_scikit_learns_ridge_classifier(n_classes, weighted, class_wei
 
 
 def test_each_class_is_a_regression_on_one_factorization(monkeypatch):
-    calls, solve = [], ridge.solve_factored
-    monkeypatch.setattr(ridge, "solve_factored", lambda *args: calls.append(args) or solve(*args))
-    KernelRidgeClassifier(0.1).fit(X, y)
-    assert len(calls) == 1
+    for name, shape in (("solve_factored", {"n_blocks": 2, "rank": 8}), ("solve_exactly", {})):
+        calls, solve = [], getattr(ridge, name)
+        monkeypatch.setattr(
+            ridge, name, lambda *args, to=calls, by=solve, **named: to.append(args) or by(*args, **named)
+        )
+        KernelRidgeClassifier(0.1, **shape).fit(X, y)
+        assert len(calls) == 1
     monkeypatch.undo()
     model = KernelRidgeClassifier(0.1, gamma=0.2).fit(X, y)
     alone = [Reference(0.1, kernel="rbf", gamma=0.2).fit(X, 2.0 * (y == c) - 1.0).predict(X) for c in range(3)]

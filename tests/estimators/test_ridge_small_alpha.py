@@ -8,6 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.linear_model import Ridge
 
 from krein import KernelPCA, KernelRidge, KernelRidgeClassifier, KreinWarning
+from krein.estimators.route import ByScore, Exact
 
 
 def incomes(n):
@@ -57,10 +58,10 @@ def test_the_kernels_own_matrix_is_left_where_rounding_takes_over():
     X = rng.normal(size=(2100, 4))
     y = np.sin(X).sum(1) + 0.1 * rng.normal(size=2100)
     model = KernelRidge(1e-3, kernel="rbf", gamma=0.2).fit(X, y)
-    assert model.refined_
+    assert isinstance(model.route_, Exact)
     with pytest.warns(KreinWarning, match="is used"):
         model = KernelRidge(1e-13, kernel="rbf", gamma=0.2, random_state=0).fit(X, y)
-    assert not model.refined_
+    assert isinstance(model.route_, ByScore)
     assert model.score(X, y) > 0.9
 
 

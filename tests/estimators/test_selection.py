@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 import krein
 from krein.arrays import stream
 from krein.errors import InputError
-from krein.estimators import budget, ridge, selection
+from krein.estimators import budget, selection
 from krein.estimators.cache import clear_cache
 from krein.estimators.machine import KernelMachine
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
@@ -34,7 +34,8 @@ SMALL = Limits(
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch):
-    monkeypatch.setattr(ridge, "WHOLE_ROWS", 0)  # 2001 rows are too many for their matrix
+    few = krein.Policy(ridge_rows=0, svm_rows=0)  # 2001 rows are too many for their matrix
+    monkeypatch.setattr("krein.estimators.route.DEFAULT", few)
     monkeypatch.setattr(budget, "LARGEST", 400)
     monkeypatch.setattr(KernelMachine, "_chooser", _small_chooser)
     clear_cache()
@@ -156,17 +157,6 @@ def test_the_memory_is_kept():
     assert none.parameters["n_blocks"] == "auto"
 
 
-def test_few_rows_an_error_asked_for_and_all_given_leave_nothing_to_choose():
-    choose = Chooser(np.zeros(3), "regression")
-    asked = {"n_blocks": "auto", "rank": "auto", "coupling": "shared", "max_error": None}
-    assert choose.has_work(2001, **asked)
-    assert not choose.has_work(2000, **asked)
-    assert not choose.has_work(2001, **asked | {"max_error": 0.1})
-    assert not choose.has_work(2001, **asked | {"n_blocks": 3, "rank": 4})
-    assert not choose.has_work(2001, **asked | {"coupling": "pairwise"})
-    assert Chooser(np.zeros(3), "regression", tune=True).has_work(10, **asked)
-
-
 def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypatch):
     X, y = wiggly(2100)
     model = KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, y)
@@ -193,8 +183,8 @@ def test_gamma_is_tuned():
     tuned = KernelRidge(alpha=1e-3, kernel="rbf", gamma="tune", random_state=0).fit(X, y)
     X_new, y_new = wiggly(500, seed=1)
     assert tuned.score(X_new, y_new) > plain.score(X_new, y_new) + 0.05
-    assert tuned.approximation_.kernel == tuned.selection_.kernel
-    assert tuned.selection_.kernel.gamma != plain.approximation_.kernel.gamma
+    assert tuned._kernel == tuned.selection_.kernel
+    assert tuned.selection_.kernel.gamma != plain._kernel.gamma
     with pytest.raises(InputError, match="gamma"):
         KernelRidge(kernel="cosine", gamma="tune").fit(X, y)
 

@@ -35,7 +35,7 @@ def test_small_data_is_libsvms_to_1e_6(n_classes: int, parameters: dict[str, Any
     X, y = classes(300, n_classes)
     X, X_new, y = X[:250], X[250:], y[:250]
     theirs = svm.SVC(tol=1e-8, decision_function_shape="ovo", **parameters).fit(X, y)
-    ours = SVC(decision_function_shape="ovo", **parameters).fit(X, y)
+    ours = SVC(tol=1e-9, decision_function_shape="ovo", **parameters).fit(X, y)
     scale = np.abs(theirs.decision_function(X_new)).max()
     np.testing.assert_allclose(ours.decision_function(X_new), theirs.decision_function(X_new), atol=2e-6 * scale)
     np.testing.assert_array_equal(ours.predict(X_new), theirs.predict(X_new))
@@ -68,7 +68,7 @@ def test_a_hard_dual_is_closer_to_the_optimum_than_libsvm_gets() -> None:
         b[machine.support_] = machine.dual_coef_[0]
         return float(0.5 * b @ K @ b - signs @ b)
 
-    ours, theirs = SVC(C=1e3, gamma=0.1).fit(X, y), svm.SVC(C=1e3, gamma=0.1, tol=1e-6).fit(X, y)
+    ours, theirs = SVC(C=1e3, gamma=0.1, tol=1e-9).fit(X, y), svm.SVC(C=1e3, gamma=0.1, tol=1e-6).fit(X, y)
     assert objective(ours) <= objective(theirs) + 1e-9 * abs(objective(theirs))
     on_margin = (ours.decision_function(X) * signs)[ours.support_][np.abs(ours.dual_coef_[0]) < 1e3]
     np.testing.assert_allclose(on_margin, 1.0, atol=1e-7)
@@ -77,13 +77,13 @@ def test_a_hard_dual_is_closer_to_the_optimum_than_libsvm_gets() -> None:
 def test_weights_are_repeated_rows_and_zero_is_none() -> None:
     X, y = classes(120, 3)
     times = np.random.default_rng(0).integers(0, 4, 120)
-    weighted = SVC().fit(X, y, sample_weight=times)
-    repeated = SVC().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    weighted = SVC(tol=1e-9).fit(X, y, sample_weight=times)
+    repeated = SVC(tol=1e-9).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-8)
     assert (times[weighted.support_] > 0).all()
     np.testing.assert_array_equal(weighted.support_vectors_, X[weighted.support_])
-    balanced = SVC(class_weight="balanced").fit(X, y, sample_weight=times)
-    other = SVC(class_weight="balanced").fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    balanced = SVC(class_weight="balanced", tol=1e-9).fit(X, y, sample_weight=times)
+    other = SVC(class_weight="balanced", tol=1e-9).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     np.testing.assert_allclose(balanced.class_weight_, other.class_weight_)
     np.testing.assert_allclose(balanced.decision_function(X), other.decision_function(X), atol=1e-8)
 
@@ -123,9 +123,9 @@ def test_classes_may_be_words_and_rows_sparse_or_a_data_frame() -> None:
     X, y = classes(150, 3)
     X = np.where(np.abs(X) < 0.5, 0.0, X)
     names = np.array(["one", "three", "two"])[y]
-    dense = SVC().fit(X, names)
+    dense = SVC(tol=1e-9).fit(X, names)
     assert set(dense.predict(X)) <= {"one", "two", "three"}
-    sparse = SVC().fit(sp.csr_matrix(X), names)
+    sparse = SVC(tol=1e-9).fit(sp.csr_matrix(X), names)
     np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), atol=1e-8)
     np.testing.assert_allclose(sparse.decision_function(sp.csr_matrix(X)), dense.decision_function(X), atol=1e-8)
     np.testing.assert_array_equal(sparse.support_vectors_.toarray(), dense.support_vectors_)
@@ -137,15 +137,15 @@ def test_classes_may_be_words_and_rows_sparse_or_a_data_frame() -> None:
 
 def test_a_path_of_C_starts_warm() -> None:
     X, y = classes(400, 3)
-    warm = SVC(warm_start=True)
+    warm = SVC(warm_start=True, tol=1e-9)
     for C in (1.0, 1.05, 1.1):
         warm.set_params(C=C).fit(X, y)
-        cold = SVC(C=C).fit(X, y)
+        cold = SVC(C=C, tol=1e-9).fit(X, y)
         np.testing.assert_allclose(warm.decision_function(X), cold.decision_function(X), atol=1e-7)
     assert warm.n_iter_.sum() < cold.n_iter_.sum()
     warm.fit(X[:100], y[:100])  # other rows: nothing to start from, and nothing lost
     np.testing.assert_allclose(
-        warm.decision_function(X), SVC(C=1.1).fit(X[:100], y[:100]).decision_function(X), atol=1e-7
+        warm.decision_function(X), SVC(C=1.1, tol=1e-9).fit(X[:100], y[:100]).decision_function(X), atol=1e-7
     )
 
 

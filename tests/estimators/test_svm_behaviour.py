@@ -69,7 +69,7 @@ def test_weights_of_features_are_there_for_the_linear_kernel_alone_and_read_only
             with pytest.raises(ValueError, match="read-only"):
                 machine.coef_[0, 0] = 0.0
     assert not hasattr(SVC(kernel="linear"), "coef_")
-    pairs = SVC(kernel="linear", C=0.1, decision_function_shape="ovo").fit(iris.data, iris.target)
+    pairs = SVC(kernel="linear", C=0.1, tol=1e-9, decision_function_shape="ovo").fit(iris.data, iris.target)
     theirs = svm.SVC(kernel="linear", C=0.1, tol=1e-8).fit(iris.data, iris.target)
     np.testing.assert_allclose(pairs.coef_, theirs.coef_, atol=1e-5)
     np.testing.assert_allclose(

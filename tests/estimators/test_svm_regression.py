@@ -29,7 +29,7 @@ def test_regression_on_small_data_is_libsvms(parameters: dict[str, Any], weighte
     weights = np.random.default_rng(0).uniform(0.2, 3.0, 200) if weighted else None
     given = {"gamma": 0.3, **parameters}
     theirs = svm.SVR(tol=1e-7, **given).fit(X, y, weights)
-    ours = SVR(**given).fit(X, y, weights)
+    ours = SVR(tol=1e-9, **given).fit(X, y, weights)
     np.testing.assert_allclose(ours.predict(X_new), theirs.predict(X_new), atol=1e-6 * np.abs(y).max())
     np.testing.assert_array_equal(ours.support_, theirs.support_)
     np.testing.assert_allclose(ours.dual_coef_, theirs.dual_coef_, atol=1e-4 * np.abs(theirs.dual_coef_).max())
@@ -42,8 +42,8 @@ def test_regression_on_small_data_is_libsvms(parameters: dict[str, Any], weighte
 
 def test_the_size_of_the_targets_does_not_matter() -> None:
     X, y = numbers(150)
-    small = SVR(C=1.0, epsilon=5.0).fit(X, y)
-    large = SVR(C=1e6, epsilon=5e6).fit(X, 1e6 * y)
+    small = SVR(C=1.0, epsilon=5.0, tol=1e-9).fit(X, y)
+    large = SVR(C=1e6, epsilon=5e6, tol=1e-9).fit(X, 1e6 * y)
     np.testing.assert_allclose(large.predict(X), 1e6 * small.predict(X), rtol=1e-7)
     assert large.gap_ <= 1e-9
 
@@ -51,8 +51,8 @@ def test_the_size_of_the_targets_does_not_matter() -> None:
 def test_regression_weights_are_repeated_rows() -> None:
     X, y = numbers(100)
     times = np.random.default_rng(1).integers(0, 4, 100)
-    weighted = SVR(epsilon=5.0).fit(X, y, sample_weight=times)
-    repeated = SVR(epsilon=5.0).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    weighted = SVR(epsilon=5.0, tol=1e-9).fit(X, y, sample_weight=times)
+    repeated = SVR(epsilon=5.0, tol=1e-9).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-7)
     assert (times[weighted.support_] > 0).all()
 
@@ -93,7 +93,7 @@ def test_one_class_on_small_data_is_libsvms(parameters: dict[str, Any], weighted
     weights = np.random.default_rng(1).uniform(0.2, 3.0, 200) if weighted else None
     given = {"gamma": 0.3, **parameters}
     theirs = svm.OneClassSVM(tol=1e-7, **given).fit(X, sample_weight=weights)
-    ours = OneClassSVM(**given).fit(X, sample_weight=weights)
+    ours = OneClassSVM(tol=1e-9, **given).fit(X, sample_weight=weights)
     scale = abs(theirs.offset_[0])
     np.testing.assert_allclose(ours.decision_function(X_new), theirs.decision_function(X_new), atol=1e-6 * scale)
     np.testing.assert_allclose(ours.score_samples(X_new), theirs.score_samples(X_new), atol=1e-6 * scale)
@@ -104,14 +104,15 @@ def test_one_class_on_small_data_is_libsvms(parameters: dict[str, Any], weighted
 
 def test_nu_is_the_share_outside_and_the_boundary_belongs_inside() -> None:
     X = np.random.default_rng(0).normal(size=(2600, 3))
-    for machine in (OneClassSVM(nu=0.2).fit(X[:400]), OneClassSVM(nu=0.2, n_blocks=3, rank=40, random_state=0).fit(X)):
+    blocks = OneClassSVM(nu=0.2, n_blocks=3, rank=40, random_state=0).fit(X)
+    for machine in (OneClassSVM(nu=0.2, tol=1e-9).fit(X[:400]), blocks):
         n = machine.shape_fit_[0]
         outside = machine.decision_function(X[:n]) < 0.0
         assert outside.mean() <= 0.2 + 1e-3
         assert len(machine.support_) >= 0.2 * n
         np.testing.assert_array_equal(machine.predict(X[:n]) == -1, outside)
         assert machine.fit_predict(X[:n]).dtype == np.intp
-    small = OneClassSVM(nu=0.2).fit(X[:400])
+    small = OneClassSVM(nu=0.2, tol=1e-9).fit(X[:400])
     free = small.support_[(small.dual_coef_[0] > 0.0) & (small.dual_coef_[0] < 1.0)]
     assert len(free) > 0
     assert (small.decision_function(X[free]) == 0.0).all()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # loaded where they are used: see krein.cli
 
 __all__ = ["command"]
 
-ROUNDING = 1e-12  # a relative error below is none
-
 
 @click.command("fit")
 @click.argument("data", type=click.Path(path_type=Path))
@@ -118,8 +116,10 @@ def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, tas
 
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
     """What happened, in plain values."""
+    from krein.report.summary import is_exact, kernel_of
+
     e = model.estimator
-    f = e.approximation_.factorization
+    f = None if is_exact(e) else e.approximation_.factorization
     score = model.score
     error = float(e.relative_error_)
     return {
@@ -130,14 +130,15 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
         "target": model.target,
         "rows": n,
         "features": len(model.encoder.names) if model.encoder else None,
-        "kernel": repr(e.approximation_.kernel),
+        "kernel": kernel_of(e),
+        "exact": f is None,
         "score": None if score is None else {
             "name": score.name, "mean": score.mean, "standard_error": score.error, "values": list(score.values),
             "baseline": score.baseline,
         },
-        "blocks": len(f.bases),
-        "directions": int(sum(b.shape[1] for b in f.bases)),
-        "bytes": int(f.nbytes),
+        "blocks": None if f is None else len(f.bases),
+        "directions": None if f is None else int(sum(b.shape[1] for b in f.bases)),
+        "bytes": None if f is None else int(f.nbytes),
         "full_matrix_bytes": 8 * n**2,
         "relative_error": error if math.isfinite(error) else None,
         "correction": e.correction_,
@@ -156,17 +157,18 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     if facts["score"]:
         lines.append(f"  {facts['score']['name']:<9} {_scored(facts['score'])}")
     error, negative, seconds = facts["relative_error"], facts["n_negative"], facts["seconds"]
-    size = si(facts["bytes"])
-    if error is not None and error < ROUNDING:
-        size += ", exact"
-    else:
+    matrix = "the kernel's own, nothing is approximated"
+    if not facts["exact"]:
         share = 100 * facts["bytes"] / facts["full_matrix_bytes"]
-        size += f" ({share:.3g} % of the whole), relative error {'not known' if error is None else f'{error:.2g}'}"
+        matrix = (
+            f"{_count(facts['blocks'], 'block')}, {_count(facts['directions'], 'direction')}, {si(facts['bytes'])} "
+            f"({share:.3g} % of the whole), relative error {'not known' if error is None else f'{error:.2g}'}"
+        )
     corrected = "left as they are" if facts["correction"] == "none" else f"correction {facts['correction']}"
     judged = f"{seconds['judging']:.1f} s to judge it, " if facts["score"] else ""
     lines += [
         f"  kernel    {options.short(facts['kernel'])}",
-        f"  matrix    {_count(facts['blocks'], 'block')}, {_count(facts['directions'], 'direction')}, {size}",
+        f"  matrix    {matrix}",
         f"  spectrum  {_count(negative, 'negative eigenvalue')}{', ' + corrected if negative else ''}",
         f"  time      {judged}{seconds['fitting']:.1f} s to fit it",
         f"  saved     {facts['model']}, {si(facts['file_bytes'])}",

@@ -82,7 +82,7 @@ def command(
     with options.warned() as said:
         notes: tuple[str, ...] = ()
         if fitted is not None:
-            objects, compares = fitted.objects(frame), fitted.estimator.approximation_.kernel
+            objects, compares = fitted.objects(frame), fitted.estimator._kernel
             if fitted.encoder is not None:
                 notes = tuple(fitted.encoder.told(fitted.encoder.odd(frame), len(frame)))
         else:

@@ -114,13 +114,16 @@ def fit_inside(axis: Any, gap: float = 2.0) -> None:
 
 
 def approximation_of(estimator: Any) -> tuple[Approximation, Approximation]:
-    """The approximation of a fitted kernel machine as it was built, and as it is used: corrected."""
+    """The approximation of a fitted kernel machine as it was built, and as it is used: corrected.
+
+    An exact machine builds it now, with a warning.
+    """
     check_is_fitted(estimator)
-    used = getattr(estimator, "approximation_", None)
-    if not isinstance(used, Approximation):
+    if not hasattr(estimator, "route_"):
         raise InputError(
-            f"estimator must be a fitted kernel machine of krein, which has approximation_; got "
-            f"{type(estimator).__name__}. For a pipeline pass its last step."
+            f"estimator must be a fitted kernel machine of krein, which has route_; got {type(estimator).__name__}. "
+            "For a pipeline pass its last step."
         )
-    built = getattr(estimator, "_uncorrected", used)
+    used: Approximation = estimator.approximation_
+    built = estimator._on_demand[0] if hasattr(estimator, "_on_demand") else getattr(estimator, "_uncorrected", used)
     return built, used

@@ -1,7 +1,7 @@
-"""Spectral clustering on the factored matrix: objects in, labels of the normalised cut out.
+"""Spectral clustering: objects in, labels of the normalised cut out.
 
-The cut is `krein.estimators.cut`'s; here are the similarities it may be asked of, and the three ways from an embedding
-to labels that scikit-learn has.
+The cut of the kernel's own matrix, or of an approximation, is `krein.estimators.cut`'s; here are the checks of the
+similarities, and scikit-learn's three ways from an embedding to labels.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ import sklearn  # its cluster is loaded when it is first used: importing krein n
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from krein.approximation import Approximation
+from krein.approximation import Approximation, whole_approximation
 from krein.arrays import Array, Indices, seed_from, stream
 from krein.blocksparse import BlockSparse
 from krein.errors import InputError, one_of, warn, whole_number
 from krein.estimators.cut import Cut, Degrees, degrees, exact_cut, normalised_cut
-from krein.estimators.expansion import own_matrix
+from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.machine import KernelMachine
+from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, count_objects, take
+from krein.kernels import Evaluator, Kernel, take
 
 __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
 
 SOLVERS = (None, "arpack", "lobpcg", "amg")
-SAMPLED = 500  # objects whose similarities are looked at for negative ones
-ROUNDS = 30  # of a rotation, at most
-WEAK = 1e-4  # times the usual degree: rows below it are looked at again
-COARSE = 1e-3  # how far below 0 a Laplacian's eigenvalue may be; labels were wrong from 1e-1 on and right up to 1e-4
+SAMPLED = 500  # The similarities of this many objects are searched for negative ones where not all are evaluated.
+ROUNDS = 30  # A rotation takes at most this many steps.
+# A Laplacian may have an eigenvalue this far below 0. Labels were wrong from 1e-1 on, and right up to 1e-4.
+COARSE = 1e-3
 
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     """Spectral clustering by the normalised cut, with scikit-learn's parameters, on data of any size.
 
-    Up to 2000 rows it is scikit-learn's cut of the kernel's own values. Beyond, that of the approximated matrix: no
-    n x n matrix is formed, and the eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut,
-    so an indefinite kernel is used as it is, with a warning (``correction="auto"`` is "none"); similarities below zero
-    do.
+    Up to ``policy.clustering_rows`` rows of a psd kernel, and ``policy.exact_rows`` of any other, it is scikit-learn's
+    cut of the kernel's own values. Beyond, that of the approximated matrix: no n x n matrix is formed, and the
+    eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut, so an indefinite kernel is used
+    as it is, with a warning (``correction="auto"`` is "none"). Similarities below zero do play a part.
 
     Parameters
     ----------
@@ -60,8 +61,9 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     assign_labels : "kmeans", "discretize" or "cluster_qr"
         How the embedding is cut into clusters.
     eigen_solver : None, "arpack", "lobpcg" or "amg"
-        scikit-learn's names; all mean Lanczos on the factored inverse. Where that does not converge, up to 2000 rows
-        are decomposed as a whole, and more are an error: a kernel too narrow to connect the rows.
+        scikit-learn's names; all mean Lanczos iteration, on the matrix itself or on a factored inverse. Where that does
+        not converge, an exact fit decomposes the whole matrix. An approximated one of more than 2000 rows is an error
+        then: a kernel too narrow to connect the rows.
     eigen_tol : float or "auto"
         Relative accuracy of the eigenvalues; "auto" is that of the arithmetic.
     correction : "auto", "none", "clip", "flip" or "square"
@@ -74,7 +76,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     ----------
     labels_ : array of shape (n,)
     affinity_matrix_ : array of shape (n, n)
-        The similarities that were cut, computed when asked for and only up to 2000 rows; `approximation_` has them all.
+        The similarities that were cut, of an exact fit: evaluated again when asked for, and not saved in pickles and
+        files. `approximation_` has those of an approximated one.
     n_nonpositive_degrees_ : int
         Rows whose similarities to the others do not sum up to more than 0, where the approximation or the kernel has
         negative ones, or to more than a millionth of the usual: they count as connected to nothing.
@@ -99,6 +102,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
     _needs_psd: ClassVar[bool] = False  # a graph's weights need only be no less than zero
+    _limit: ClassVar[str] = "clustering_rows"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -110,9 +114,13 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         wanted, tol = self._check()
         seed = seed_from(self.random_state)
         objects, _, kernel = self._start(X)
-        a = self._settle(self._factor(objects, kernel), lambda _: "none")
-        self._check_connected(a.factorization)
-        cut, d = self._cut(a, wanted, tol, seed)
+        self._forget("_uncorrected")
+        route = self._decide(objects, kernel)
+        if isinstance(route, Exact):
+            cut, d = self._cut_exactly(objects, kernel, route, wanted, tol, seed)
+        else:
+            a = self._settle(self._build(objects, kernel), lambda _: "none")
+            cut, d = self._cut_factored(a, wanted, tol, seed)
         self.n_nonpositive_degrees_ = d.n_nonpositive
         self.eigenvalues_ = 1.0 - cut.values
         self.labels_ = self._labels(cut.embedding, seed)
@@ -124,12 +132,14 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
 
     @property
     def affinity_matrix_(self) -> Array:
-        """The similarities that were cut, for data small enough to have been taken exactly."""
+        """The similarities that were cut, of an exact fit."""
         check_is_fitted(self)
-        if not self._direct:
+        if not isinstance(self.route_, Exact):
             n = self.approximation_.factorization.shape[0]
             raise AttributeError(f"affinity_matrix_ would be {n} x {n}. approximation_.factorization stands for it.")
-        return _own_matrix(self.approximation_)
+        if not hasattr(self, "_training"):
+            raise AttributeError("affinity_matrix_ is evaluated on the training objects, which were not saved.")
+        return self._similarities(*self._training)
 
     @property
     def _similarity(self) -> Any:
@@ -160,30 +170,60 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
             raise InputError(f'eigen_tol must be "auto" or a number of at least 0; got {self.eigen_tol!r}.')
         return int(self.n_clusters if self.n_components is None else self.n_components), float(tol)
 
-    def _cut(self, a: Approximation, wanted: int, tol: float, seed: int) -> tuple[Cut, Degrees]:
-        n = a.factorization.shape[0]
-        if self._direct:
-            K = _own_matrix(a)
-            negative = self._look(K)
-            cut, d = exact_cut(K, wanted, tol=tol, seed=seed)
+    def _similarities(self, objects: Any, kernel: Kernel) -> Array:
+        """The kernel's own matrix, corrected."""
+        if self.correction_ == "none" or not (self.n_negative_ or self.correction_ == "square"):
+            return kernel_matrix(kernel, objects)
+        return whole_approximation(objects, kernel).corrected(self.correction_).factorization.to_dense()
+
+    def _cut_exactly(
+        self, objects: Any, kernel: Kernel, route: Exact, wanted: int, tol: float, seed: int
+    ) -> tuple[Cut, Degrees]:
+        """The cut of the kernel's own matrix, corrected if that was asked for."""
+        if route.psd or self.correction in ("auto", "none"):
+            objects = self._use_exactly(objects, kernel)
+            K = kernel_matrix(kernel, objects)
+            if not route.psd:
+                self._settle_exactly(K, kernel, "none")
         else:
-            sample = stream(seed, 31).choice(n, min(n, SAMPLED), replace=False)
-            some = take(a.objects, np.sort(sample))
-            low = a.kernel.traits.low
-            negative = not (low is not None and low >= 0.0) and self._look(Evaluator(a.kernel).block(some, some))
-            d = degrees(a.factorization)
-            cut = None
-        if d.n_nonpositive:
-            if negative and 2 * d.n_nonpositive > n:
-                raise InputError(
-                    f"The normalised cut needs similarities >= 0, but with {a.kernel!r} {d.n_nonpositive} of {n} row "
-                    "sums are not above 0. Use a kernel that is not negative, such as 'rbf' or 'laplacian'."
-                )
-            warn(
-                f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
-                "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
+            K = self._settle(self._build(objects, kernel)).factorization.to_dense()
+            self._forget_matrix()
+        negative = self._has_negative(K)
+        cut, d = exact_cut(K, wanted, tol=tol, seed=seed)
+        self._check_degrees(d, kernel, negative)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _cut_factored(self, a: Approximation, wanted: int, tol: float, seed: int) -> tuple[Cut, Degrees]:
+        """The cut of an approximation; a sample of the kernel's own values is searched for negative ones."""
+        self._check_connected(a.factorization)
+        n = a.factorization.shape[0]
+        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED), replace=False)))
+        nonnegative = _is_nonnegative(a.kernel)
+        negative = not nonnegative and self._has_negative(Evaluator(a.kernel).block(some, some))
+        d = degrees(a.factorization)
+        self._check_degrees(d, a.kernel, negative)
+        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _check_degrees(self, d: Degrees, kernel: Kernel, negative: bool) -> None:
+        """Warn of rows without a degree, and refuse where negative similarities leave none to most rows."""
+        n = len(d.sums)
+        if not d.n_nonpositive:
+            return
+        if negative and 2 * d.n_nonpositive > n:
+            raise InputError(
+                f"The normalised cut needs similarities >= 0, but with {kernel!r} {d.n_nonpositive} of {n} row "
+                "sums are not above 0. Use a kernel that is not negative, such as 'rbf' or 'laplacian'."
             )
-        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed) if cut is None else cut
+        warn(
+            f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
+            "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
+        )
+
+    def _check_cut(self, cut: Cut, negative: bool, wanted: int) -> None:
+        """Warn of an approximation that is too coarse, and of a graph in more pieces than eigenvectors."""
         if not negative and cut.values[0] > 1.0 + COARSE:
             warn(
                 f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
@@ -196,7 +236,6 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
                 "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma "
                 "(a wider kernel) connects it."
             )
-        return cut, d
 
     def _check_connected(self, f: Factorization) -> None:
         """A core that falls apart is a graph that does, and its best cut is none of the data's."""
@@ -213,16 +252,18 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
             raise InputError(f"{told} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
         warn(told)
 
-    def _look(self, K: Array) -> bool:
+    def _has_negative(self, K: Array) -> bool:
         """Whether there are similarities below zero, and a warning if so."""
-        rounding = 1e-12 * float(np.abs(K).max(initial=0.0))
-        below = -rounding > K
-        if below.any():
-            warn(
-                f"The normalised cut needs similarities >= 0, but {100 * below.mean():.2g} % of those looked at are "
-                f"negative, the smallest {float(K.min()):.3g}. Use a kernel that is not negative, such as 'rbf'."
-            )
-        return bool(below.any())
+        low = float(K.min(initial=0.0))
+        rounding = 1e-12 * max(float(K.max(initial=0.0)), -low)
+        if low >= -rounding:
+            return False
+        share = float((-rounding > K).mean())
+        warn(
+            f"The normalised cut needs similarities >= 0, but {100 * share:.2g} % of those looked at are "
+            f"negative, the smallest {low:.3g}. Use a kernel that is not negative, such as 'rbf'."
+        )
+        return True
 
     def _labels(self, embedding: Array, seed: int) -> Indices:
         if self.verbose:
@@ -271,10 +312,7 @@ def by_rotation(embedding: Array, rng: np.random.Generator) -> Indices:
     return np.asarray(labels)
 
 
-def _own_matrix(a: Approximation) -> Array:
-    """The kernel's own values, n x n, for few objects."""
-    assert count_objects(a.objects) == a.factorization.shape[0]
-    K = own_matrix(a)
-    sums = np.abs(K).sum(1) - np.abs(np.diag(K))
-    # A row counts by its share of its degree: one of hardly any similarity needs all the digits it has.
-    return own_matrix(a, anew=True) if sums.min() < WEAK * np.median(sums) else K
+def _is_nonnegative(kernel: Kernel) -> bool:
+    """Whether the kernel declares that it has no values below zero."""
+    low = kernel.traits.low
+    return low is not None and low >= 0.0

@@ -1,8 +1,13 @@
-"""The normalised cut of a factored matrix: K ~ U M Uᵀ in, the leading eigenvectors of its Laplacian out.
+"""The normalised cut: similarities K in, the leading eigenvectors of their Laplacian out.
 
 As in scikit-learn an object's similarity to itself is no part of the graph: A = D^(-1/2) (K - diag K) D^(-1/2) with D
-the row sums of K - diag K. (Counted in, a row far from all others would be the best cluster of all.) Taking a diagonal
-away costs A its low rank, but not its inverse: with E = σ D + diag K, Woodbury's formula gives
+the row sums of K - diag K. (Counted in, a row far from all others would be the best cluster of all.)
+
+`exact_cut` is for a dense K: Lanczos iteration on A itself where that converges within half the time of a
+factorization, as it does where clusters overlap, else on the inverse of σ I - A by its Cholesky factor.
+
+`normalised_cut` is for K ~ U M Uᵀ. Taking a diagonal away costs A its low rank, but not its inverse: with
+E = σ D + diag K, Woodbury's formula gives
 
     (σ I - A)⁻¹ = D^(1/2) (E⁻¹ + E⁻¹U (M + M R (I - R M R)⁻¹ R M) UᵀE⁻¹) D^(1/2),    R² = UᵀE⁻¹U block by block,
 
@@ -10,7 +15,8 @@ so a few steps of Lanczos on the inverse, at σ just above the spectrum, solve t
 r x r factorization. I - R M R is positive definite exactly if σ is above it: the factorization is the proof.
 
 A graph in more pieces than there are eigenvectors wanted has more of eigenvalue 1 than that, and Lanczos may not settle
-on any. Few rows are then decomposed as a whole; `Cut.n_pieces` says that the choice among the pieces was arbitrary.
+on any. A dense matrix, or few rows, are then decomposed as a whole; `Cut.n_pieces` says that the choice among the
+pieces was arbitrary.
 """
 
 from __future__ import annotations
@@ -22,20 +28,25 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg as spla
-from scipy.sparse.csgraph import connected_components
+from scipy.linalg import lapack
 
-from krein.arrays import Array, stream
-from krein.blocksparse import BlockSparse
+from krein.arrays import Array, Indices, stream
+from krein.blocksparse import EPS, BlockSparse
 from krein.cores import congruent
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError
+from krein.estimators.kernel_matrix import product_with
+from krein.estimators.leading import Search, verified_lanczos
 from krein.factorization import Factorization
 
 __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 
-FEW = 100  # up to this many rows the n x n matrix is the quickest way
-NOISE = 1e-6  # of the usual degree: less than this an approximation does not tell from nothing
-RESTARTS = 10, 300  # of Lanczos at most: of few rows, for which there is another way, and of many
+FEW = 100  # Up to this many rows a full eigendecomposition is the quickest way.
+DECOMPOSED_ROWS = 2000  # Up to this many rows of a factored matrix are decomposed as a whole where Lanczos fails.
+NOISE = 1e-6  # An approximation does not tell a degree below this share of the usual one from nothing.
+RESTARTS = 10, 300  # Lanczos on the inverse restarts at most so often: where there is another way, and where not.
+ROWS_PER_RESTART = 400  # Lanczos on A itself restarts once for so many rows: half the time of a factorization.
+CONNECTED = 1e-12  # Entries of A above this connect two rows, so that the eigenvalue 1 is simple to rounding.
+SEARCHED_ROWS = 256  # A search for connected rows looks at this many rows at a time.
 ABOVE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # how far above 1 the spectrum may end; 0 for similarities >= 0
 
 
@@ -82,10 +93,11 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
         y = x / root
         return np.asarray((f.lift(f.core @ f.project(y)) - d.own * y) / root)
 
-    found = _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed)
+    small = n <= DECOMPOSED_ROWS
+    found = _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed, RESTARTS[not small])
     if found is not None:
         return found
-    if n <= EXACT_ROWS:
+    if small:
         return dense()
     raise InputError(
         f"The {wanted} leading eigenvectors of the normalised cut of {n} rows did not converge. Most likely the kernel "
@@ -95,23 +107,31 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
 
 
 def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tuple[Cut, Degrees]:
-    """The same for a matrix of few rows as it is; overwrites its diagonal."""
-    own = np.diag(K).copy()
+    """The same for a dense symmetric matrix, which is overwritten."""
+    n, own = len(K), np.diag(K).copy()
     np.fill_diagonal(K, 0.0)
     d = _usable(K.sum(1), own, 0.0)
     root = np.sqrt(d.sums)
-    A = K / root / root[:, None]
-    if len(A) <= FEW or wanted >= len(A) - 1:
+    A = np.divide(K, root, out=K)
+    A /= root[:, None]
+    if n <= FEW or wanted >= n - 1:
         return _dense(A, root, wanted), d
-    tried = ((1.0 + above, _solver(A / (1.0 + above))) for above in ABOVE)
+    if len(_pieces(A, CONNECTED)) == 1:
+        pairs = verified_lanczos(A, wanted, Search(tol=tol, seed=seed), max(3, n // ROWS_PER_RESTART))
+        if pairs is not None and pairs[0].max() > 1.0 + ABOVE[-1]:
+            raise _not_a_cut()
+        if pairs is not None:
+            return _ordered(*pairs, root), d
+    tried = ((1.0 + above, _factored_inverse(A, 1.0 + above)) for above in ABOVE)
     sigma, solve = next(((sigma, solve) for sigma, solve in tried if solve is not None), (0.0, None))
     if solve is None:
         raise _not_a_cut()
-    found = _lanczos(A.__matmul__, sigma, lambda x: solve(x) / sigma, root, wanted, tol, seed)
+    found = _lanczos(product_with(A), sigma, solve, root, wanted, tol, seed, RESTARTS[0])
     if found is None:
         return _dense(A, root, wanted), d
     if found.n_pieces == wanted:  # there may be more than the eigenvectors tell
-        found = replace(found, n_pieces=max(wanted, _count_pieces(A)))
+        several = int((_pieces(A, EPS) > 1).sum())
+        found = replace(found, n_pieces=max(wanted, several))
     return found, d
 
 
@@ -122,10 +142,24 @@ def _usable(sums: Array, own: Array, noise: float) -> Degrees:
     return Degrees(np.where(poor, usual, sums), own, int(poor.sum()))
 
 
-def _count_pieces(A: Array) -> int:
-    """Groups of several rows that no entry of A beyond rounding connects: each has an eigenvalue of 1."""
-    labels = connected_components(np.abs(A) > np.finfo(float).eps, directed=False)[1]
-    return int((np.bincount(labels) > 1).sum())
+def _pieces(A: Array, tiny: float) -> Indices:
+    """The numbers of rows in the connected components of the graph whose edges are the entries of A beyond ``tiny``.
+
+    Breadth-first, every row looked at once at most: where all entries are edges, one row is enough.
+    """
+    left, sizes = np.ones(len(A), dtype=bool), []
+    while left.any():
+        front = np.flatnonzero(left)[:1]
+        left[front] = False
+        size = 1
+        while len(front) and left.any():
+            now, front = front[:SEARCHED_ROWS], front[SEARCHED_ROWS:]
+            found = np.flatnonzero((np.abs(A[now]) > tiny).any(0) & left)
+            left[found] = False
+            front = np.concatenate([front, found])
+            size += len(found)
+        sizes.append(size)
+    return np.array(sizes)
 
 
 def _dense(A: Array, root: Array, wanted: int) -> Cut:
@@ -142,6 +176,7 @@ def _lanczos(
     wanted: int,
     tol: float,
     seed: int,
+    restarts: int,
 ) -> Cut | None:
     """Lanczos on (σ I - A)⁻¹, whose largest eigenvalues are far apart: ARPACK's shift-and-invert mode.
 
@@ -153,7 +188,7 @@ def _lanczos(
         found: Any = spla.eigsh(
             spla.LinearOperator(matvec=lambda x: product(x.ravel()), **options), k=wanted, sigma=sigma, which="LM",
             OPinv=spla.LinearOperator(matvec=lambda x: -inverse(x.ravel()), **options), v0=start, tol=tol,
-            maxiter=RESTARTS[len(root) > EXACT_ROWS],
+            maxiter=restarts,
         )  # fmt: skip
     except spla.ArpackError:
         return None
@@ -215,6 +250,14 @@ def _solver(B: Array | BlockSparse) -> Callable[[Array], Array] | None:
     except scipy.linalg.LinAlgError:
         return None
     return lambda x: np.asarray(scipy.linalg.cho_solve(triangle, x, check_finite=False))
+
+
+def _factored_inverse(A: Array, sigma: float) -> Callable[[Array], Array] | None:
+    """x -> (σ I - A)⁻¹ x for a dense A by a Cholesky factor, or None if that is not positive definite; 8 n² bytes."""
+    rest = np.negative(A)
+    rest[np.diag_indices(len(A))] += sigma
+    factor, failed = lapack.dpotrf(rest.T, lower=0, clean=0, overwrite_a=1)  # rest.T is rest in LAPACK's order
+    return None if failed else lambda x: np.asarray(lapack.dpotrs(factor, x, lower=0)[0])
 
 
 def _root(C: Array) -> Array:

@@ -1,51 +1,44 @@
-"""What the support vector machines share: tasks solved on the factored matrix, and what a fit leaves behind.
+"""What the support vector machines share: duals solved exactly or on the factored matrix, and what a fit leaves behind.
 
-A machine states its duals (`Task`); here each one is solved, by LIBSVM and a polish where its rows are few, by the
-factored solvers where they are many, and all of them together become one `Expansion`.
+A machine states its duals (`Task`). An exact fit of a psd kernel hands them to `solve_exactly`; any other solves them
+on a factorization, whole or approximated, by LIBSVM and a polish where rows are few and by the factored solvers where
+they are many. The coefficients become one expansion.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.correction import CORRECTIONS, correct
-from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.expansion import Expansion, expand, is_exact, own_matrix
-from krein.estimators.machine import PLAIN, KernelMachine, check_weights
+from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.machine import KernelMachine, check_weights
+from krein.estimators.route import Exact
 from krein.estimators.selection import codes
-from krein.estimators.whole import quietly, refines_quickly
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Linear, count_objects, take
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
-from krein.solvers.dense_dual import NotConverged, Task, made_exact, solve_dense
+from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact import solve_exactly
-from krein.solvers.rows import is_quick
 
 __all__ = ["DualMachine", "NotConverged"]
 
-SCREENED = (1e-2, 100)  # relative gap of a factored dual that is only a start, and its steps at most
-REFINED_ROWS = 20_000  # up to which the exact kernel's dual is solved where nothing is said of blocks or memory,
-QUICK_ROWS = 50_000  # the same where its rows need not be kept and the box is not wide,
-SCREEN = (8, 32)  # and the blocks and rank that say which rows may be support vectors
-LOOKED_AT = 1000  # rows whose k(x, x) says how wide a box is
-DENSE_ROWS = 3000  # rows up to which a task is given to LIBSVM as a dense matrix
-FINE = 1e-4  # a tol above it is met by LIBSVM alone; up to it small duals are solved to rounding
-LOW_RANK = 3  # rows per rank from which on the factored solver is the faster one anyway
-HUGE = 1e10  # stands for C = inf: no hard margin needs more
+DENSE_ROWS = 3000  # Up to this many rows a task on a factorization is given to LIBSVM as a dense matrix.
+FINE = 1e-4  # A tol above this is met by LIBSVM alone; up to it small duals on a factorization are solved to rounding.
+LOW_RANK = 3  # With more rows per rank than this the factored solver is the faster one.
+SCREENED = (1e-2, 100)  # Gap and steps at most of a factored dual from which refine="exact" starts.
+HUGE = 1e10  # This stands for C = inf: no hard margin needs more.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -60,6 +53,7 @@ class DualMachine(KernelMachine):
     warm_start: bool = False
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS, "krein")
+    _limit: ClassVar[str] = "svm_rows"
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -84,113 +78,97 @@ class DualMachine(KernelMachine):
             raise InputError("Invalid input - all samples have zero or negative weights.")
         return check_weights(np.maximum(weights, 0.0), len(weights))  # LIBSVM leaves rows of negative weight out
 
-    def _approximated(
-        self, objects: Any, kernel: Kernel, weights: Array, targets: Any = None, limits: Array | None = None
-    ) -> tuple[Approximation, Indices]:
-        """The corrected approximation, and the rows of it with a weight; the others are not in it, if it is a new one.
+    def _kept(self, objects: Any, weights: Array) -> tuple[Any, Indices]:
+        """The objects that take part, and their places among the caller's rows: those without weight are left out.
 
-        ``_rows`` says which of the caller's rows it has. Targets, and how far each dual may go, decide what is left
-        open: blocks, rank, gamma and the correction.
+        An approximation that was passed has all of them; there the rows without weight have no part in a task.
         """
-        kept = np.flatnonzero(weights > 0.0)
         n = len(weights)
-        self._rows = np.arange(n)
         self.shape_fit_ = (n, n) if self._precomputed else (n, *getattr(objects, "shape", (n,))[1:])
-        if self.approximation is None and len(kept) < len(self._rows):
-            self._rows, objects, kept = kept, take(objects, kept), np.arange(len(kept))
-        chooser, judge = None, None
-        classes = is_classifier(self)
-        y, own = (None if given is None else given[self._rows] for given in (targets, limits))
-        self._screened = screened = self._screens(objects, kernel, None if classes else y, own)
-        if y is not None and own is not None:
-            chooser = None if screened else self._chooser(codes(y) if classes else y)
-            judge = judge_for(
-                y, "classification" if classes else "regression", strength=own, epsilon=getattr(self, "epsilon", 0.0)
-            )
-        with quietly() if screened else contextlib.nullcontext():
-            a = self._factor(objects, kernel, chooser, SCREEN if screened else PLAIN)
-        a = self._settle(a, judge)
-        self.refined_ = not self._direct and (self.refine == "exact" or (screened and not self.n_negative_))
+        kept = np.flatnonzero(weights > 0.0)
+        if self.approximation is not None or len(kept) == n:
+            return objects, np.arange(n)
+        return take(objects, kept), kept
+
+    def _judge(self, targets: Array, limits: Array) -> Callable[[Approximation], str]:
+        """What names the correction of an indefinite matrix for these targets; ``limits`` are the upper ends C."""
+        task = "classification" if is_classifier(self) else "regression"
+        return judge_for(targets, task, strength=limits, epsilon=getattr(self, "epsilon", 0.0))
+
+    def _chosen_for(self, targets: Array) -> Any:
+        return self._chooser(codes(targets) if is_classifier(self) else targets)
+
+    # -- duals -----------------------------------------------------------------------------------------------------
+
+    def _solve(
+        self, objects: Any, kernel: Kernel, tasks: Sequence[Task], targets: Any = None, limits: Any = None
+    ) -> tuple[Array, Array]:
+        """Solve all tasks by the route and set what says how that went; returns (coefficients (n, p), intercepts (p,)).
+
+        ``targets`` and ``limits`` of all rows decide what is left open: blocks, rank, gamma and the correction.
+        """
+        chooser = None if targets is None else self._chosen_for(targets)
+        kernel = kernel if chooser is None else self._tune(objects, kernel, chooser)
+        past: list[tuple[Task, Dual]] = getattr(self, "_past", []) if self.warm_start else []
+        starts = [_moved(*before, task) for before, task in zip(past, tasks, strict=False)]
+        starts += [None] * (len(tasks) - len(starts))
+        self.refined_ = isinstance(self.route_, Exact) and self.route_.psd
+        if self.refined_:
+            objects = self._use_exactly(objects, kernel)
+            duals = self._exact_duals(kernel, objects, tasks, starts)
+            coefficients = _columns(tasks, duals, count_objects(objects))
+            self._expansion: Any = KernelExpansion(self._kernel, objects, coefficients)
+        else:
+            judge = None if targets is None else self._judge(targets, limits)
+            a = self._settle(self._build(objects, kernel, chooser), judge)
+            duals, coefficients = self._solve_factored(a, tasks, starts)
+        self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
+        self._report(duals)
+        return coefficients, np.array([dual.intercept for dual in duals])
+
+    def _exact_duals(
+        self, kernel: Kernel, objects: Any, tasks: Sequence[Task], starts: Sequence[Dual | None]
+    ) -> list[Dual]:
+        return solve_exactly(
+            kernel, objects, tasks, tol=self.tol, max_iter=int(self.max_iter), shrinking=bool(self.shrinking),
+            cache_size=self.cache_size, starts=starts, verbose=self.verbose,
+        )  # fmt: skip
+
+    def _solve_factored(
+        self, a: Approximation, tasks: Sequence[Task], starts: Sequence[Dual | None]
+    ) -> tuple[list[Dual], Array]:
+        """The duals on a factorization, and what they are of the exact kernel where that was asked for."""
+        f, krein = a.factorization, self.correction_ == "krein" and self.n_negative_ > 0
+        if krein:
+            f = correct(f, "flip")
         if self.refine == "exact" and self.n_negative_:
             raise IndefiniteError(
                 f"refine='exact' needs a psd kernel, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. "
                 "Leave refine at its default; correction_ says what was done about them."
             )
-        return a, kept
-
-    def _screens(self, objects: Any, kernel: Kernel, numbers: Array | None, limits: Array | None) -> bool:
-        """Whether few enough rows are left to the machine that the exact kernel's dual is the quickest way too.
-
-        ``numbers`` are the targets of a regression, and ``limits`` what each coefficient can be.
-        """
-        if self.refine is None:
-            return False
-        n, most = count_objects(objects), REFINED_ROWS
-        if REFINED_ROWS < n <= QUICK_ROWS and is_quick(kernel, objects):
-            high = np.ones(n) if limits is None else limits
-            kind, linear = ("margin", np.ones(n)) if numbers is None else ("tube", np.asarray(numbers, np.float64))
-            task = Task(kind, np.arange(n), linear, -high, high, epsilon=float(getattr(self, "epsilon", 0.0)))
-            some = np.linspace(0, n - 1, LOOKED_AT).astype(np.intp)
-            usual = float(np.abs(kernel.diag(take(objects, some))).mean())
-            most = QUICK_ROWS if refines_quickly(kernel, objects, task, usual) else most
-        return self._takes_whole(objects, kernel, most)
-
-    # -- duals -----------------------------------------------------------------------------------------------------
-
-    def _solve(self, a: Approximation, tasks: Sequence[Task]) -> tuple[Array, Array]:
-        """Solve all tasks and set what says how that went; returns (coefficients (n, p), intercepts (p,))."""
-        f, krein = a.factorization, self.correction_ == "krein" and self.n_negative_ > 0
-        if krein:
-            f = correct(f, "flip")
         if self.correction_ == "none" and self.n_negative_:
             warn(
                 f"{a.kernel!r} gave an indefinite matrix ({self.n_negative_} negative eigenvalues) and "
                 f"correction='none' was asked for: {type(self).__name__}'s dual is not convex, what is found is a "
                 "stationary point of it."
             )
-        before: list[tuple[Task, Dual]] = getattr(self, "_past", []) if self.warm_start else []
-        starts = [_moved(*past, task) for past, task in zip(before, tasks, strict=False)]
-        starts += [None] * (len(tasks) - len(starts))
-        whole = self._whole(a)
-        if self.refined_ and self._screened:
-            duals = self._exactly(a, tasks, starts)
-        else:
-            duals = [self._dual(a, f, whole, task, start) for task, start in zip(tasks, starts, strict=True)]
-            if self.refined_:
-                duals = self._exactly(a, tasks, duals)
-        self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
-        coefficients = np.zeros((f.shape[0], len(tasks)))
-        for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
-            coefficients[task.rows, p] = dual.coefficients
-        intercepts = np.array([dual.intercept for dual in duals])
-        self._report(duals)
-        self._expansion = self._expanded(a, coefficients, krein)
-        return coefficients, intercepts
+        exact = isinstance(self.route_, Exact)
+        self.refined_ = self.refine == "exact" and not exact
+        K = f.to_dense() if exact else None
+        duals = [self._dual(a, f, K, task, start) for task, start in zip(tasks, starts, strict=True)]
+        if self.refined_:
+            duals = self._exact_duals(a.kernel, a.objects, tasks, duals)
+        coefficients = _columns(tasks, duals, f.shape[0])
+        self._expansion = self._expanded(a, f, coefficients, krein)
+        if exact:
+            self._forget_matrix()
+        return duals, coefficients
 
-    def _keep(self, support: Indices, coefficients: Array, intercepts: Array) -> None:
-        """Set what is known of the support vectors, rows of the approximation, in the order they are given."""
-        self.support_ = self._rows[support].astype(np.int32)
-        self._by_support = sp.csr_matrix(coefficients[support])  # (n_SV, p)
-        self.intercept_ = intercepts
-
-    def _whole(self, a: Approximation) -> Array | None:
-        """All of a small matrix by the kernel itself, where that is what is meant."""
-        return own_matrix(a) if self._direct else None
-
-    def _exactly(self, a: Approximation, tasks: Sequence[Task], starts: Sequence[Dual | None]) -> list[Dual]:
-        """The exact kernel's duals."""
-        return solve_exactly(
-            a.kernel, a.objects, tasks, tol=self.tol, max_iter=int(self.max_iter), shrinking=bool(self.shrinking),
-            cache_size=self.cache_size, starts=starts, verbose=self.verbose,
-        )  # fmt: skip
-
-    def _dual(self, a: Approximation, f: Factorization, whole: Array | None, task: Task, start: Dual | None) -> Dual:
-        options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}
+    def _dual(self, a: Approximation, f: Factorization, K: Array | None, task: Task, start: Dual | None) -> Dual:
+        """One dual on the factorization; K is all of it where it is small and was taken whole."""
         psd = not (self.correction_ == "none" and self.n_negative_)
-        m = len(task.rows)
-        refined = self.refined_
-        tol, limit = self.tol, 200 if self.max_iter < 1 else int(self.max_iter)
-        if refined:  # all it has to say is which rows come into question
+        m, tol, limit = len(task.rows), self.tol, 200 if self.max_iter < 1 else int(self.max_iter)
+        if self.refined_:  # all it has to say is which rows come into question
             tol, limit = max(tol, SCREENED[0]), min(limit, SCREENED[1])
         if not psd and m > DENSE_ROWS:
             raise IndefiniteError(
@@ -205,42 +183,57 @@ class DualMachine(KernelMachine):
                 tol=tol, max_iter=limit, start=start, verbose=self.verbose,
             )  # fmt: skip
 
-        if m > DENSE_ROWS or (psd and LOW_RANK * f.rank < m):
-            dual = factored()
-            if whole is not None:
-                dual = made_exact(whole[np.ix_(task.rows, task.rows)], task, dual, self.tol)
-        else:
-            K = f.entries(task.rows, task.rows) if whole is None else whole[np.ix_(task.rows, task.rows)]
-            dual = solve_dense(
-                K, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd,
-                exact=m <= DENSE_ROWS and self.tol <= FINE, start=start, other=factored, options=options,
-            )  # fmt: skip
-        return dual
+        if m > DENSE_ROWS or (psd and K is None and LOW_RANK * f.rank < m):
+            return factored()
+        own = f.entries(task.rows, task.rows) if K is None else K[np.ix_(task.rows, task.rows)]
+        return solve_dense(
+            own, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, exact=self.tol <= FINE, start=start,
+            other=factored, options={"shrinking": bool(self.shrinking), "cache_size": self.cache_size},
+        )  # fmt: skip
 
-    def _expanded(self, a: Approximation, coefficients: Array, krein: bool) -> Expansion:
+    def _expanded(self, a: Approximation, f: Factorization, coefficients: Array, krein: bool) -> Any:
         """The decision functions without their intercepts.
 
         The Krein-space SVM is trained on |K| = U |M| Uᵀ; its b~ becomes b = U sign(M) Uᵀ b~, so that K b = |K| b~, and
-        new objects are compared by the indefinite kernel itself: k(x, X) b.
+        new objects are compared by the indefinite kernel itself: k(x, X) b = u(x) |M| Uᵀ b~.
         """
+        kernel = a.kernel if not self._precomputed else self._kernel
         if self.refined_:
-            return expand(a, coefficients, direct=True)
-        if not krein:
-            return expand(a, coefficients, self._direct)
-        own = a.factorization
-        system = eigensystem(own.core, own.ranks)
-        mapped = own.lift(system.apply(np.sign(system.values), own.project(coefficients)))
-        return expand(a, mapped, is_exact(a))
+            return KernelExpansion(kernel, a.objects, coefficients)
+        inner = f.core @ f.project(coefficients)
+        if not isinstance(self.route_, Exact):
+            return FactoredExpansion(a, inner)
+        if not self._is_corrected:
+            return KernelExpansion(kernel, a.objects, coefficients)
+        return KernelExpansion(kernel, copied(a.objects), mapped(self._uncorrected.factorization, inner))
+
+    @property
+    def _is_corrected(self) -> bool:
+        """Whether the matrix of the dual differs from the kernel's own off the diagonal."""
+        return self.correction_ == "square" or (self.n_negative_ > 0 and self.correction_ not in ("none", "shift"))
+
+    def _keep(self, support: Indices, kept: Indices, weights: Array | None = None) -> None:
+        """Set the support vectors, in the order they are given, ``kept`` naming the caller's rows.
+
+        A kernel expansion over the support vectors themselves keeps those and no other objects.
+        """
+        self.support_ = kept[support].astype(np.int32)
+        self._places: Indices | None = support  # of the support vectors among the objects of the expansion
+        e = self._expansion
+        if isinstance(e, KernelExpansion) and (self.refined_ or not self._is_corrected):
+            own = e.weights[support] if weights is None else weights
+            self._expansion = replace(e, support=take(e.support, support), weights=np.ascontiguousarray(own))
+            self._places = None
 
     def _report(self, duals: Sequence[Dual]) -> None:
-        self._gaps = np.array([dual.gap for dual in duals])
-        self._steps = np.array([max(1, dual.n_iter) for dual in duals], dtype=np.int32)
-        self.gap_ = float(self._gaps.max())
-        self.gap_paths_ = [np.array(dual.path, dtype=np.float64).reshape(-1, 2) for dual in duals]
+        """Set how the duals were solved; say what a factored solver was left with (exact ones say so themselves)."""
+        steps = np.array([max(1, dual.n_iter) for dual in duals], dtype=np.int32)
+        paths = [np.array(dual.path, dtype=np.float64).reshape(-1, 2) for dual in duals]
+        self._set_convergence(np.array([dual.gap for dual in duals]), steps, paths)
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
         left = sum(not dual.converged for dual in duals)
-        if left and not self.refined_:  # the exact solvers say themselves what they are left with
+        if left and not self.refined_:
             which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
             limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
             warn(
@@ -250,10 +243,15 @@ class DualMachine(KernelMachine):
                 NotConverged,
             )
 
+    def _set_convergence(self, gaps: Array, steps: Indices, paths: Any) -> None:
+        self._gaps, self._steps, self.gap_paths_ = gaps, steps, paths
+        self.gap_ = float(gaps.max())
+
     def _values(self, X: Any) -> Array:
         """(n_new, p) decision functions without intercepts, of objects that are checked here."""
         objects = self._new(X)
-        return self._expansion(objects, self.verbose)
+        values: Array = self._expansion(objects, self.verbose)
+        return values
 
     # -- what scikit-learn's machines have ---------------------------------------------------------------------------
 
@@ -263,7 +261,9 @@ class DualMachine(KernelMachine):
         check_is_fitted(self)
         if self._precomputed:
             return np.empty((0, 0))
-        return take(self.approximation_.objects, np.searchsorted(self._rows, self.support_))
+        e = self._expansion
+        held = e.support if isinstance(e, KernelExpansion) else e.approximation.objects
+        return held if self._places is None else take(held, self._places)
 
     @property
     def coef_(self) -> Array:
@@ -271,10 +271,22 @@ class DualMachine(KernelMachine):
         if not (isinstance(self.kernel, str) and self.kernel == "linear") and not isinstance(self.kernel, Linear):
             raise AttributeError("coef_ is only available when using a linear kernel")
         check_is_fitted(self)
-        found: Any = self._by_support.T @ self.support_vectors_
+        found: Any = self._functions().T @ self.support_vectors_
         weights = np.array(found.toarray() if is_sparse(found) else found, dtype=np.float64)
         weights.flags.writeable = False
         return weights
+
+    def _functions(self) -> Any:
+        """The coefficients of the support vectors in each decision function, (n_SV, p)."""
+        return self.dual_coef_.T
+
+
+def _columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:
+    """The coefficients of all rows, one column for each dual."""
+    out = np.zeros((n, len(tasks)))
+    for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
+        out[task.rows, p] = dual.coefficients
+    return out
 
 
 def _moved(old: Task, dual: Dual, new: Task) -> Dual | None:

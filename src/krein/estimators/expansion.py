@@ -1,102 +1,144 @@
-"""Dual coefficients in, a function of new objects out: f(x) = k(x, X) alpha, through the factorization or directly.
+"""Dual coefficients in, a function of new objects out: f(x) = k(x, X) alpha, by the kernel or by a factorization.
 
-Through the factorization it is u(x) M Uᵀ alpha: the landmarks of one cluster per object, whatever n is. Small data
-whose matrix was taken as it is go the direct way, over the objects with alpha != 0, so that nothing is approximated.
-The shift belongs to an object's similarity to itself and so to no new object.
+By the kernel it is a sum over the objects that have a coefficient. By a factorization it is u(x) M Uᵀ alpha: the
+landmarks of one cluster per object, whatever n is. A shift belongs to an object's similarity to itself and so to no new
+object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from krein.approximation import Approximation
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.eigensystem import eigensystem
 from krein.estimators.given import GivenRows
-from krein.kernels import Evaluator, Precomputed, count_objects, take
+from krein.factorization import Factorization
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.objects import rows
-from krein.objects import takes_vectors
 
-__all__ = ["Expansion", "expand", "is_exact", "own_matrix", "seen_by"]
+__all__ = [
+    "Expansion",
+    "FactoredExpansion",
+    "KernelExpansion",
+    "PairExpansion",
+    "class_pairs",
+    "copied",
+    "mapped",
+    "seen_by",
+]
 
 CHUNK = 2**16  # objects predicted at a time
-LOOKED_AT = 4  # rows of a matrix put together again that are compared with the kernel's,
-SAME = 1e-12  # and how far they may be from them, times the matrix' norm: no direction beyond it was left out
-EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion:
-    """A function of the objects a kernel compares, with ``n_outputs`` values."""
+class KernelExpansion:
+    """x -> k(x, support) weights, with the kernel's own values."""
+
+    kernel: Kernel
+    support: Any  # m objects
+    weights: Array  # (m, p)
+
+    def __call__(self, X_new: Any, verbose: int = 0) -> Array:
+        """The values at new objects, (n_new, p)."""
+        return _filled(X_new, self.n_outputs, self._parts, verbose)
+
+    @property
+    def n_outputs(self) -> int:
+        return int(self.weights.shape[1])
+
+    def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
+        for part, block in self._prepared.again().chunks(X_new):
+            yield part, self._combined(block)
+
+    def _combined(self, block: Array) -> Array:
+        """Values from similarities to the support, (n_new, m)."""
+        return block @ self.weights
+
+    @cached_property
+    def _prepared(self) -> Any:
+        """What the kernel needs of the support, computed once."""
+        return Evaluator(self.kernel).against(self.support)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_prepared"}
+
+
+@dataclass(frozen=True, eq=False)
+class PairExpansion(KernelExpansion):
+    """The decision functions of all pairs of classes, from coefficients in LIBSVM's layout.
+
+    The support stands class after class, ``counts`` of each. An object of class i has one coefficient for each other
+    class: those against j stand in column j - 1 if j > i and in column j if j < i.
+    """
+
+    counts: tuple[int, ...] = ()
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.counts) * (len(self.counts) - 1) // 2
+
+    def _combined(self, block: Array) -> Array:
+        stops = np.cumsum(self.counts)
+        own = [block[:, s - c : s] @ self.weights[s - c : s] for s, c in zip(stops, self.counts, strict=True)]
+        i, j = class_pairs(len(self.counts))
+        values = np.stack(own)  # (classes, n_new, classes - 1)
+        return np.asarray((values[i, :, j - 1] + values[j, :, i]).T)
+
+
+@lru_cache(maxsize=16)
+def class_pairs(n_classes: int) -> tuple[Indices, Indices]:
+    """The first and the second class of every pair, in the order of the decision functions."""
+    i, j = np.triu_indices(n_classes, 1)
+    return i, j
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredExpansion:
+    """x -> u(x) inner, through the factorization."""
 
     approximation: Approximation
     inner: Array  # (r, p): M Uᵀ alpha
-    support: Any = None  # objects with alpha != 0, where the kernel itself is evaluated
-    weights: Array | None = None  # (len(support), p)
 
     def __call__(self, X_new: Any, verbose: int = 0) -> Array:
         """The values at new objects, (n_new, p); in the form `seen_by` gives them."""
         a, objects = seen_by(self.approximation, X_new)
-        n = count_objects(objects)
-        out = np.empty((n, self.inner.shape[1]))
-        evaluator = Evaluator(a.kernel)
-        for start in tqdm(range(0, n, CHUNK), desc="predict", disable=not verbose or n <= CHUNK):
-            part = slice(start, min(start + CHUNK, n))
-            some = rows(objects, part)
-            if self.weights is None:
-                out[part] = a.extend(some) @ self.inner
-                continue
-            for inside, block in evaluator.chunks(some, self.support):
-                out[start + inside.start : start + inside.stop] = block @ self.weights
-        return out
+        return _filled(objects, self.inner.shape[1], lambda some: [(slice(None), a.extend(some) @ self.inner)], verbose)
 
 
-def is_exact(a: Approximation) -> bool:
-    """Whether the matrix was taken as it is, to rounding, because there are few objects."""
-    return a.search_ is not None and a.search_.error is None
+Expansion = KernelExpansion | FactoredExpansion
 
 
-def own_matrix(a: Approximation, *, anew: bool = False) -> Array:
-    """All of a matrix that was taken as it is, shift included; what was evaluated once is not evaluated again.
+def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: int) -> Array:
+    n = count_objects(X_new)
+    out = np.empty((n, n_outputs))
+    starts = range(0, n, CHUNK)
+    for start in tqdm(starts, desc="predict") if verbose and n > CHUNK else starts:  # a bar takes longer than one row
+        stop = min(start + CHUNK, n)
+        for inside, values in parts(X_new if n <= CHUNK else rows(X_new, slice(start, stop))):
+            out[start:stop][inside] = values
+    return out
 
-    Vectors are: that is cheap, and exact to the last digit. Of any other objects it is put together from its
-    eigenvectors, and a few of its rows are held against the kernel. ``anew`` asks the kernel in any case.
+
+def copied(objects: Any) -> Any:
+    """The objects as a model keeps them: what the caller does with an array later changes no prediction."""
+    return objects.copy() if hasattr(objects, "copy") else objects
+
+
+def mapped(raw: Factorization, inner: Array) -> Array:
+    """The dual c of a matrix taken whole with K c = U inner, so that k(x, X) c = u(x) inner for new objects.
+
+    With K = U M Uᵀ and a corrected matrix U f(M) Uᵀ, inner = f(M) Uᵀ alpha gives c = U M⁻¹ f(M) Uᵀ alpha, where
+    M⁻¹ f(M) is as good as f is: 1 or 0 for clip, the sign for flip.
     """
-    f, evaluator = a.factorization, Evaluator(a.kernel)
-    if not (anew or takes_vectors(a.kernel) or isinstance(a.kernel, Precomputed)):
-        K = f.to_dense()
-        size = float(np.abs(K).sum(1).max(initial=0.0))  # a norm
-        K[np.abs(K) <= EPS * size] = 0.0  # a graph falls into pieces by its zeros
-        some = np.unique(np.linspace(0, len(K) - 1, LOOKED_AT).astype(int))
-        rest = K[some] - evaluator.block(take(a.objects, some), a.objects)
-        rest[np.arange(len(some)), some] -= f.shift
-        if np.linalg.norm(rest, axis=1).max(initial=0.0) <= SAME * size:
-            return K
-    K = np.asarray(evaluator.symmetric(a.objects), dtype=np.float64)
-    K[np.diag_indices_from(K)] += f.shift
-    return K
-
-
-def expand(a: Approximation, dual: Array, direct: bool, inner: Array | None = None) -> Expansion:
-    """Return x -> k(x, X) dual for dual of shape (n, p); ``direct`` where the kernel's own values are meant.
-
-    ``inner``, (r, p), is M Uᵀ dual where that is known better than the dual: a ridge solution has a part off the span
-    of U, the residual over alpha, that no similarity sees, but that rounding turns into one where alpha is small.
-    """
-    f = a.factorization
-    if inner is None:
-        inner = f.core @ f.project(dual)
-    elif direct:
-        system = eigensystem(f.core, f.ranks)
-        dual = f.lift(system.apply(1.0 / system.values, inner))
-    if not direct:
-        return Expansion(a, inner)
-    used = np.flatnonzero(np.any(dual != 0.0, axis=1))
-    return Expansion(a, inner, take(a.objects, used), dual[used])
+    system = eigensystem(raw.core, raw.ranks)
+    return raw.lift(system.apply(1.0 / system.values, inner))
 
 
 def seen_by(a: Approximation, X_new: Any) -> tuple[Approximation, Any]:

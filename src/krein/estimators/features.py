@@ -2,6 +2,8 @@
 
 x -> u(x)ᵀ V λ^(1/2), where M = V diag(λ) Vᵀ: columns are the eigendirections of the whole matrix, largest first. A
 block-sparse core that falls apart has a block-diagonal V, and the features are as sparse.
+
+Of a matrix taken whole, u(x) = k(x, X) U M⁻¹: the features are k(x, X) W with one matrix W, which is all that is kept.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from krein.arrays import Array, grouped, seed_from
 from krein.blocksparse import DENSE_LIMIT, EPS, SMALL, BlockSparse
 from krein.eigensystem import eigensystem
 from krein.errors import IndefiniteError, InputError, warn, whole_number
-from krein.estimators.expansion import seen_by
+from krein.estimators.expansion import KernelExpansion, copied, mapped, seen_by
 from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.route import Exact
 from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.kernels import count_objects
@@ -68,12 +71,19 @@ class MEKA(KernelTransformer):
 
     def fit(self, X: Any, y: Any = None) -> MEKA:
         """Approximate the kernel matrix of X and take the root of its core."""
+        self._fit(X)
+        return self
+
+    def _fit(self, X: Any) -> Array | None:
+        """Fit; the features of X where the fit is exact and they are there already."""
         if self.n_components is not None:
             whole_number("n_components", self.n_components, 1, ", or None")
         if not (isinstance(self.sparse_output, bool) or self.sparse_output == "auto"):
             raise InputError(f'sparse_output must be True, False or "auto"; got {self.sparse_output!r}.')
         objects, _, kernel = self._start(X)
-        a = self._settle(self._factor(objects, kernel))
+        self._forget("_expansion", "_map", "_uncorrected")
+        self._decide(objects, kernel)
+        a = self._settle(self._build(objects, kernel))
         f = a.factorization
         if self.n_negative_ and self.correction_ == "none":
             raise IndefiniteError(
@@ -88,18 +98,35 @@ class MEKA(KernelTransformer):
             )
         self._map, self.eigenvalues_ = feature_map(f, self.n_components, seed_from(self.random_state))
         self.n_features_out_ = len(self.eigenvalues_)
-        return self
+        if isinstance(self.route_, Exact):
+            inner = self._map.toarray() if is_sparse(self._map) else self._map
+            weights = mapped(self._uncorrected.factorization, inner)
+            self._expansion = KernelExpansion(self._kernel, copied(a.objects), weights)
+            self._forget_matrix()
+            del self._map
+            return f.lift(inner)
+        return None
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit, and return the features of X: what `transform` gives, without evaluating the kernel again."""
-        f = self.fit(X).approximation_.factorization
+        exact = self._fit(X)
+        if exact is not None:
+            return self._returned(exact, X)
+        f = self.approximation_.factorization
         return self._features(f.shape[0], lambda part: f.basis_rows(np.arange(part.start, part.stop)), X)
 
     def transform(self, X: Any) -> Any:
         """The features of X, (n_new, n_features_out_)."""
         checked = self._new(X)
+        if hasattr(self, "_expansion"):
+            return self._returned(self._expansion(checked, self.verbose), X)
         a, objects = seen_by(self.approximation_, checked)
         return self._features(count_objects(objects), lambda part: a.extend(rows(objects, part)), X)
+
+    def _returned(self, features: Array, X: Any) -> Any:
+        """The features of an exact fit, in the type and form they are returned in; none of them are zero."""
+        typed = features.astype(self._precision(X), copy=False)
+        return sp.csr_matrix(typed) if self.sparse_output is True else typed
 
     @property
     def _n_features_out(self) -> int:

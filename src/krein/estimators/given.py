@@ -7,16 +7,16 @@ indices that follow: object n + i is row i of what is to be predicted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
-from krein.kernels import Precomputed
+from krein.kernels import Kernel, Precomputed, Traits
 from krein.kernels.objects import is_sparse
 
-__all__ = ["GivenRows", "given_matrix"]
+__all__ = ["GivenColumns", "GivenRows", "given_matrix"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +54,27 @@ class GivenRows(Precomputed):
         if a.size and a.max() >= self.S.shape[0]:
             raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
         return super().diag(A)
+
+
+@dataclass(frozen=True)
+class GivenColumns(Kernel):
+    """Similarities that come with each new object: its row of similarities to the objects of the fit.
+
+    k(row, i) = row[i]. The matrix of the fit has no part in it, so a model that predicts by it does not keep that.
+    """
+
+    compares: ClassVar[str] = "anything"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=None)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        block = A[:, np.asarray(B)]
+        return np.asarray(block.toarray() if is_sparse(block) else block)
+
+    def diag(self, A: Any) -> Array:
+        raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
 
 
 def given_matrix(S: Any) -> Precomputed:

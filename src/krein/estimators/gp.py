@@ -1,8 +1,9 @@
-"""Gaussian process regression on the factored matrix: scikit-learn's, on data where an n x n matrix is no option.
+"""Gaussian process regression: exact by a Cholesky factor as in scikit-learn, or on a factored kernel matrix.
 
-The kernel's parameters and the noise are those of most evidence (`gp_evidence`), the rest is linear algebra in the
-core (`gp_posterior`). What the approximation leaves of k(x, x) is not lost: on average it stands beside the noise when
-y is explained, and in the predictive variance k(x, x) is taken exactly, or the process would be overconfident.
+The kernel's parameters and the noise maximise the evidence (`gp_evidence`). An exact process then needs one Cholesky
+factor of the covariance. An approximated one is linear algebra in the core of the factorization (`gp_posterior`). What
+the approximation leaves of k(x, x) is not lost: its mean is added to the noise when y is explained, and the predictive
+variance uses k(x, x) itself, or the process would be overconfident.
 """
 
 from __future__ import annotations
@@ -11,44 +12,84 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.gaussian_process import kernels as sk
 from sklearn.utils import check_random_state
 
 from krein.approximation import Approximation
-from krein.arrays import Array, seed_from
+from krein.arrays import Array, seed_from, stream
 from krein.eigensystem import Eigensystem, eigensystem
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.cache import forget
-from krein.estimators.expansion import is_exact, seen_by
+from krein.estimators.expansion import seen_by
 from krein.estimators.given import given_matrix
-from krein.estimators.gp_checks import check_correction, check_unused, drawn, given_rows, normalised
-from krein.estimators.gp_evidence import Group, data_of, exact_evidence, judged, learn, noise_of, rescaled
+from krein.estimators.gp_checks import (
+    check_correction,
+    check_policy,
+    check_unused,
+    drawn,
+    given_rows,
+    normalised,
+)
+from krein.estimators.gp_evidence import (
+    Group,
+    covariance,
+    data_of,
+    exact_evidence,
+    judged,
+    learn,
+    noise_of,
+    rescaled,
+)
 from krein.estimators.gp_known import alike, diagonal, divided, evaluated, own_and_noise, settled_later
-from krein.estimators.gp_posterior import Posterior, evidence_of, joint, posterior, prior, residual, scaled, squeezed
+from krein.estimators.gp_posterior import (
+    Posterior,
+    evidence_by,
+    factored,
+    joint,
+    posterior,
+    prior,
+    residual,
+    scaled,
+    squeezed,
+)
 from krein.estimators.machine import KernelMachine
 from krein.estimators.naming import kernel_for
-from krein.estimators.sklearn_kernels import AsSklearn, declared_psd, scales, signal, translate, with_noise
+from krein.estimators.route import ByScore, Exact, Handed, given_shape
+from krein.estimators.sklearn_kernels import (
+    AsSklearn,
+    amplitude_of,
+    declared_psd,
+    leaf_of,
+    scales,
+    signal,
+    translate,
+    with_noise,
+)
 from krein.factorization import Factorization
-from krein.kernels import Kernel, count_objects
+from krein.kernels import Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.objects import rows
 from krein.objects import check_new_objects, check_objects, takes_vectors
+from krein.policy import DEFAULT
 
 __all__ = ["GaussianProcessRegressor"]
 
-CHUNK = 2**24  # numbers of k(X, X_train) or u(X) held at a time
-STEP = 1e-4  # of theta, where the evidence of an approximation is differentiated
+CHUNK = 2**24  # A prediction holds this many numbers of k(X, X_train) or u(X) at a time.
+STEP = 1e-4  # The evidence of an approximation is differentiated by central differences of this step in theta.
+HELD_OUT = 3000  # So many rows score an exact process on some of the others against an approximation of all,
+LEAST_HELD_OUT = 100  # and at least so many have to be left.
 
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):  # type: ignore[misc]
-    """Gaussian process regression, after scikit-learn's, through a factored kernel matrix.
+    """Gaussian process regression as scikit-learn's, for any number of rows.
 
-    Up to 2000 rows all is exact and as in scikit-learn. Beyond, kernel parameters are learned on a thousand rows at
-    random and a few neighbourhoods, blocks are chosen by what they predict, amplitude and noise settled on all rows.
-    Objects without vectors are compared as seldom as by other machines where a similarity has no parameters to learn.
+    Up to ``policy.process_rows`` rows a process whose kernel is psd is exact: one Cholesky factorization conditions on
+    all rows. Its parameters maximise the evidence of all rows up to ``policy.process_learning_rows``, and of so many
+    rows drawn at random beyond. A kernel that may be indefinite is used exactly up to ``policy.exact_rows`` rows, by an
+    eigendecomposition. With more rows the kernel matrix is approximated: parameters are learned on some rows at random
+    and a few neighbourhoods, blocks are chosen by what they predict, and amplitude and noise are settled on all rows.
 
     Parameters
     ----------
@@ -76,11 +117,13 @@ approximation, n_jobs, verbose
     kernel_ : kernel object, with the parameters learned
     X_train_, y_train_ : the data, y normalised
     alpha_ : dual coefficients, (n_samples,) or (n_samples, n_targets)
-    L_ : Cholesky factor of the covariance, where that is exact
+    L_ : lower Cholesky factor of the covariance of an exact process, (n_samples, n_samples)
     log_marginal_likelihood_value_ : the evidence of ``kernel_.theta``
     noise_ : variance of the noise, alpha and the kernel's; one number, or one per row
+    route_ : how the fit went, and why; see `krein.estimators.machine.KernelMachine`
     approximation_ : Approximation
-        Of the kernel without noise; its amplitude is the one before it was settled on all rows.
+        Of the kernel without noise; its amplitude is the one before it was settled on all rows. An exact process of a
+        psd kernel holds none: it is built when asked for.
     correction_, n_negative_, relative_error_, n_iter_, converged_ : what happened
     """
 
@@ -94,6 +137,17 @@ approximation, n_jobs, verbose
     n_targets: int | None = None
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
+    _of_route: ClassVar[tuple[str, ...]] = (
+        "_uncorrected",
+        "_on_demand",
+        "L_",
+        "_posterior",
+        "_rest",
+        "_added",
+        "_scale",
+    )
+    _limit: ClassVar[str] = "process_rows"
+    _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_prepared")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -124,37 +178,97 @@ approximation, n_jobs, verbose
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
         check_correction(self.correction, self._corrections)
+        check_policy(self.policy)
         check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y = np.array(y, dtype=np.float64)
         y, self._y_train_mean, self._y_train_std = normalised(y, self.n_targets, self.normalize_y)
         objects, kernel = self._objects_and_kernel(X, y)
-        few = count_objects(objects) <= EXACT_ROWS and getattr(objects, "dtype", None) == np.float32
-        objects = objects.astype(np.float64) if few else objects  # what is exact has no use for seven digits
-        self.X_train_ = objects.copy() if self.copy_X_train and not few and hasattr(objects, "copy") else objects
-        self.y_train_ = y
+        self._decide(objects, _similarity_of(kernel), scored=True)
+        self.X_train_, self.y_train_ = self._training_rows(objects), y
         whole = data_of(self)
         once = evaluated(kernel, self.X_train_, self)
         if once is not None:
             kernel, whole = once.kernel, replace(whole, objects=once.objects)
+        if (part := self._part(X, kernel, whole)) is not None:
+            return self._adopt(part)
+        if self._psd:
+            self._use_exactly(whole.objects, _similarity_of(kernel))
         self.n_iter_, self.converged_ = 0, True
-        self._settled = self.optimizer == "fmin_l_bfgs_b" and settled_later(kernel, whole)
+        self._settled = self.optimizer == "fmin_l_bfgs_b" and settled_later(kernel, whole, self.route_)
         if self.optimizer is not None and kernel.n_dims > 0 and not self._settled:
             kernel = self._learned(kernel, whole)
         self._condition(kernel, whole)
         if once is not None:
             once.put_back(self)
+        self._remember_training()
         if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
             self.kernel_._check_bounds_params()
         return self
 
-    def _learned(self, start: Any, whole: Group) -> Any:
-        """The kernel with the parameters of most evidence; those for a flip only where that is what it will be."""
+    def _part(self, X: Any, kernel: Any, whole: Group) -> GaussianProcessRegressor | None:
+        """An exact process on some of the rows; None where an approximation of all predicts better, or was asked for.
+
+        It has ``policy.process_rows`` rows drawn at random. Others are held out to score it; the approximation has the
+        score of the best shape, at the parameters learned for the exact process.
+        """
+        policy, n = self.policy or DEFAULT, len(whole.y)
+        rows = policy.process_rows
+        asked = given_shape(self) or not isinstance(self.route_, ByScore) or np.ndim(self.alpha) > 0
+        if asked or not (is_vectors(X) and declared_psd(kernel) and 2 <= rows <= n - LEAST_HELD_OUT):
+            return None
         seed = seed_from(self.random_state)
-        for how in (self.correction, "clip"):
+        order = stream(seed, 62).permutation(n)
+        some, others = np.sort(order[:rows]), np.sort(order[rows : rows + HELD_OUT])
+        part: GaussianProcessRegressor = clone(self).set_params(random_state=seed % 2**32, normalize_y=False)
+        part.fit(take(X, some), self.y_train_[some])
+        score = float(part.score(take(X, others), self.y_train_[others]))
+        scale = part._units(signal(part.kernel_), part.X_train_)
+        choice = self._chooser(whole.y)(divided(X, scale), part._training[1], seed=seed, verbose=self.verbose)
+        best = max((t.score for t in choice.tried), default=-np.inf)
+        if score < best:
+            return None
+        part.selection_ = choice
+        why = f"an exact process on {rows} of {n} rows has R² {score:.4f} on others, the best approximation {best:.4f}"
+        part.route_ = Exact(True, why)
+        return part
+
+    def _adopt(self, part: GaussianProcessRegressor) -> GaussianProcessRegressor:
+        """Become the process that was fitted to a part of the rows, in the units of y."""
+        kept = {*self.get_params(deep=False), "_y_train_mean", "_y_train_std", "n_features_in_", "feature_names_in_"}
+        for name, value in vars(part).items():
+            if name not in kept:
+                setattr(self, name, value)
+        return self
+
+    @property
+    def _psd(self) -> bool:
+        """Whether the process is exact and its kernel psd: then no eigenvalue is ever computed."""
+        return isinstance(self.route_, Exact) and self.route_.psd
+
+    def _training_rows(self, objects: Any) -> Any:
+        """What is kept of X; in double precision where the process is exact, as its covariance is."""
+        if isinstance(self.route_, Exact) and getattr(objects, "dtype", None) == np.float32:
+            return objects.astype(np.float64)
+        return objects.copy() if self.copy_X_train and hasattr(objects, "copy") else objects
+
+    def _remember_training(self) -> None:
+        """What ``approximation_`` is built of if it is asked for: the kernel as it was learned, without noise."""
+        clean = signal(self.kernel_)
+        scale = self._units(clean, self.X_train_)
+        self._training = divided(self.X_train_, scale), translate(clean, scale)
+        if not self._precomputed:
+            self._kernel = self._training[1]
+        self._prepared: Any = None
+
+    def _learned(self, start: Any, whole: Group) -> Any:
+        """The kernel with the parameters of most evidence; those for a flip only if the fit will use a flip."""
+        seed, policy = seed_from(self.random_state), self.policy or DEFAULT
+        for how in ("none",) if self._psd else (self.correction, "clip"):
             found = learn(
                 start, whole, how=how, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
+                most=policy.process_learning_rows, local=not isinstance(self.route_, Exact),
                 seed=seed, rng=np.random.RandomState(seed % 2**32),
             )  # fmt: skip
             kernel = self._better([start.clone_with_theta(t) for t in found.candidates], whole)
@@ -213,70 +327,87 @@ approximation, n_jobs, verbose
         return best
 
     def _condition(self, kernel: Any, whole: Group) -> None:
+        """Condition on y: by a Cholesky factor of the covariance, or through a factorization of the kernel matrix."""
+        self._posterior: Posterior | None = None
+        if self._psd:
+            self._condition_exactly(kernel, whole)
+            return
         clean = signal(kernel)
         self._scale = self._units(clean, whole.objects)
         found = self._approximated(clean, whole, self._scale)
-        climbed = self.n_iter_, self.converged_  # which say more than that there is a closed form
         a = self._settle(found, lambda a: self._judged(a, kernel, whole))
-        self.n_iter_, self.converged_ = climbed
-        self._posterior: Posterior | None = None
-        if not self._direct and self.n_negative_ and self.correction_ == "none":
-            told = f"{a.kernel!r} gave {self.n_negative_} negative eigenvalues"
-            raise IndefiniteError(f'The evidence needs a psd matrix, but {told}. Pass correction="flip" or "clip".')
-        if self._direct:
-            value, _, dual, factor = evidence_of(kernel(whole.objects), whole.noise + a.factorization.shift, whole.y)
-            if factor is None:
-                raise np.linalg.LinAlgError(
-                    f"The kernel, {kernel}, is not returning a positive definite matrix. Try gradually increasing the "
-                    "'alpha' parameter of your GaussianProcessRegressor estimator."
-                )
-            self.L_ = factor
+        if isinstance(self.route_, Exact) and self.correction_ == "none":
+            self._forget_matrix()
+            self._condition_exactly(kernel, whole)
         else:
-            f, system = self._completed(a, clean, whole)
-            if self.optimizer is not None:
-                f, system, kernel = rescaled(f, system, kernel, whole)
-            self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
-            self._rest = 0.0 if a.factorization.shift else f.shift
-            self._added: float | None = None  # to k(x, x), at most, by the correction of an indefinite kernel
-            if not declared_psd(kernel) or (is_exact(found) and self.correction_ != "none"):
-                held = f.diagonal(system.diagonal_core(system.values))
-                self._added = max(0.0, float(np.max(held - diagonal(signal(kernel), whole))))
-            value, dual = self._posterior.evidence, self._posterior.dual
+            self._condition_factored(a, kernel, whole)
+
+    def _condition_exactly(self, kernel: Any, whole: Group) -> None:
+        factor = factored(covariance(kernel, whole))
+        if factor is None:
+            raise np.linalg.LinAlgError(
+                f"The kernel, {kernel}, is not returning a positive definite matrix. Try gradually increasing the "
+                "'alpha' parameter of your GaussianProcessRegressor estimator."
+            )
+        dual = cho_solve((factor, True), whole.y, check_finite=False)
+        self.L_ = factor
+        self._conclude(kernel, whole, evidence_by(factor, dual, whole.y), dual)
+
+    def _condition_factored(self, a: Approximation, kernel: Any, whole: Group) -> None:
+        if self.n_negative_ and self.correction_ == "none":
+            raise IndefiniteError(
+                f"The evidence needs a psd matrix, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. Pass "
+                'correction="flip" or "clip".'
+            )
+        f, system = self._completed(a, signal(kernel), whole)
+        if self.optimizer is not None:
+            f, system, kernel = rescaled(f, system, kernel, whole)
+        self._posterior = posterior(f, noise_of(kernel, whole), whole.y, system)
+        self._rest = 0.0 if a.factorization.shift else f.shift
+        self._added: float | None = None  # to k(x, x), at most, by the correction of an indefinite kernel
+        if not declared_psd(kernel) or isinstance(self.route_, Exact):
+            held = f.diagonal(system.diagonal_core(system.values))
+            self._added = max(0.0, float(np.max(held - diagonal(signal(kernel), whole))))
+        self._conclude(kernel, whole, self._posterior.evidence, self._posterior.dual)
+
+    def _conclude(self, kernel: Any, whole: Group, evidence: float, dual: Array) -> None:
         self.kernel_ = kernel
-        self.log_marginal_likelihood_value_ = np.float64(value)
+        self.log_marginal_likelihood_value_ = np.float64(evidence)
         self.noise_ = noise_of(kernel, whole)
         self.alpha_ = dual[:, 0] if self.y_train_.ndim == 1 else dual
 
     def _units(self, clean: Any, objects: Any) -> Array | None:
-        return None if self.approximation is not None else scales(clean, objects)
+        return None if isinstance(self.route_, Handed) else scales(clean, objects)
 
     def _approximated(self, clean: Any, whole: Group, scale: Array | None) -> Approximation:
         """The approximation of the signal, over columns in units of its length scales; its blocks chosen for y."""
         kernel = translate(clean, scale)
-        if self.approximation is not None:  # which has no amplitude, or another
-            kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else self.approximation.kernel
-        return self._factor(divided(whole.objects, scale), kernel, self._chooser(whole.y))
+        if isinstance(self.route_, Handed):  # it has no amplitude, or another
+            handed = self.route_.approximation.kernel
+            kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else handed
+        return self._build(divided(whole.objects, scale), kernel, self._chooser(whole.y))
 
     def _completed(self, a: Approximation, clean: Any, whole: Group) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
         f, system = a.factorization, eigensystem(a.factorization.core, a.factorization.ranks)
         own = diagonal(clean, whole)
-        if self.approximation is not None:
+        if isinstance(self.route_, Handed):
             f, system = scaled(f, system, float(np.mean(own) / np.mean(AsSklearn(a.kernel).diag(whole.objects))))
         held = f.diagonal(system.diagonal_core(system.values)) + f.shift
         return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
 
     def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
         clean = signal(kernel)
-        return judged(a, kernel, whole, lambda a: self._completed(a, clean, whole), self._settled)
+        exact = isinstance(self.route_, Exact)
+        return judged(a, kernel, whole, lambda a: self._completed(a, clean, whole), exact=exact, settle=self._settled)
 
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, Array]:
         """Return log p(y) at theta, and its gradient if asked for; without theta that of ``kernel_``.
 
-        Of exact data it is the exact one. Else the matrix is approximated anew at theta, with the random numbers of
-        the fit, and the gradient is by central differences.
+        Of an exact process it is exact, on all rows. Else the matrix is approximated anew at theta, with the random
+        numbers of the fit, and the gradient is by central differences.
         """
         if theta is None:
             if eval_gradient:
@@ -286,9 +417,9 @@ approximation, n_jobs, verbose
         same = np.array_equal(theta, self.kernel_.theta)
         kernel = self.kernel_.clone_with_theta(theta)
         if not clone_kernel:
-            self.kernel_ = kernel
+            self.kernel_, self._prepared = kernel, None
         whole = data_of(self)
-        if is_exact(self._uncorrected) and self.approximation is None:
+        if isinstance(self.route_, Exact):
             how = None if self.correction_ == "none" else self.correction_
             value, slopes = exact_evidence(kernel, whole, how, eval_gradient)
             return (np.float64(value), slopes) if eval_gradient else np.float64(value)
@@ -301,7 +432,8 @@ approximation, n_jobs, verbose
 
     def _evidence_at(self, kernel: Any, whole: Group) -> float:
         clean = signal(kernel)
-        a = alike(self, translate(clean, self._scale), whole) if self.approximation is None else self._uncorrected
+        handed = isinstance(self.route_, Handed)
+        a = self._uncorrected if handed else alike(self, translate(clean, self._scale), whole)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
         f, system = self._completed(a, clean, whole)
         return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)
@@ -349,8 +481,9 @@ approximation, n_jobs, verbose
             mean = cross @ self.alpha_.reshape(len(cross.T), -1)
             if not variance:
                 return mean, np.empty(0)
+            self._check_self()
             V = solve_triangular(self.L_, cross.T, lower=True, check_finite=False)
-            return mean, sum(self._self(X)) - np.einsum("ij,ij->j", V, V)
+            return mean, self.kernel_.diag(X) - np.einsum("ij,ij->j", V, V)
         u = self._extended(X)
         mean = u @ self._posterior.inner
         if not variance:
@@ -365,7 +498,7 @@ approximation, n_jobs, verbose
         mean, _ = self._marginal(X, variance=False)
         if self._posterior is None:
             V = solve_triangular(self.L_, self._cross(X).T, lower=True, check_finite=False)
-            self._self(rows(X, slice(0, 1)))
+            self._check_self()
             cov = self.kernel_(X) - V.T @ V
             return mean, cov if declared_psd(self.kernel_) else joint(cov, 0.0 * cov, np.maximum(np.diag(cov), 0.0))
         variances, clean = self._marginal(X, variance=True)[1], signal(self.kernel_)
@@ -384,17 +517,35 @@ approximation, n_jobs, verbose
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
+        """k(X, X_train), of an exact process."""
         if self._precomputed:
             return np.asarray(given_rows(self.kernel_, X).R)
-        return np.asarray(self.kernel_(X, self.X_train_))
+        leaf = leaf_of(self.kernel_)
+        if leaf is None:
+            return np.asarray(signal(self.kernel_)(X, self.X_train_))
+        if getattr(self, "_prepared", None) is None:  # what the kernel needs of X_train_, computed once
+            self._prepared = Evaluator(leaf.kernel).against(self.X_train_)
+        amplitude = amplitude_of(self.kernel_)
+        return np.concatenate(
+            [np.multiply(block, amplitude, dtype=np.float64) for _, block in self._prepared.chunks(X)]
+        )
 
     def _self(self, X: Any) -> tuple[Array, Any]:
+        self._check_self()
+        return own_and_noise(self.kernel_, X)
+
+    def _check_self(self) -> None:
         if self._precomputed:
             raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
-        return own_and_noise(self.kernel_, X)
 
     def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
         check_unused(self)
         kernel = sk.ConstantKernel() * sk.RBF() if self.kernel is None else self.kernel
         kernel = kernel if self._speaks_sklearn else AsSklearn(self._bound(X))
         return prior(kernel, X, self.n_targets or 1, return_std, return_cov)
+
+
+def _similarity_of(kernel: Any) -> Kernel:
+    """The krein kernel that decides the route: the signal, without an amplitude that changes nothing about it."""
+    leaf = leaf_of(kernel)
+    return leaf.kernel if leaf is not None else translate(signal(kernel), None)

@@ -11,9 +11,10 @@ from krein.arrays import Array
 from krein.errors import InputError, one_of
 from krein.estimators.given import GivenRows
 from krein.estimators.naming import changed, check_beside
-from krein.estimators.sklearn_kernels import signal
+from krein.estimators.sklearn_kernels import amplitude_of, signal
+from krein.policy import Policy
 
-__all__ = ["check_correction", "check_unused", "drawn", "given_rows", "normalised"]
+__all__ = ["check_correction", "check_policy", "check_unused", "drawn", "given_rows", "normalised"]
 
 OF_NAMES = ("gamma", "degree", "coef0", "kernel_params")
 
@@ -26,6 +27,12 @@ def check_correction(how: str, known: tuple[str, ...]) -> None:
             "already, and new objects get nothing of it, so their variances would stay negative. Use 'clip' or 'flip'."
         )
     one_of("correction", how, known)
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse what is no policy."""
+    if not (policy is None or isinstance(policy, Policy)):
+        raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
 
 
 def check_unused(machine: Any) -> None:
@@ -61,8 +68,8 @@ def normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array,
 def given_rows(kernel: Any, X: Any) -> GivenRows:
     """The fit's precomputed matrix with rows of new objects beside it, in the units that were learned."""
     clean = signal(kernel)
-    amplitude, own = (clean.k1.constant_value, clean.k2) if isinstance(clean, Product) else (1.0, clean)
-    return GivenRows(own.kernel.S, np.asarray(X) * amplitude)
+    own = clean.k2 if isinstance(clean, Product) else clean
+    return GivenRows(own.kernel.S, np.asarray(X) * amplitude_of(kernel))
 
 
 def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:

@@ -1,9 +1,10 @@
-"""Rows and a kernel object in, the theta of most evidence out: exactly on few rows, on telling groups of many.
+"""Rows and a kernel object in, the theta of most evidence out: of all rows if they are few, else of some of them.
 
-Up to `EXACT_ROWS` rows the evidence is the exact one, its gradient analytic. Of more rows some at random show the long
-scales, and some neighbourhoods, every row of them, the short scales and the noise: the sum of their exact evidences is
-maximised (a composite likelihood). Both what the first alone and what all say is handed on: which is better depends on
-how much of the short scales the approximation can hold, so its own evidence on all rows decides.
+The evidence of some rows is exact and its gradient analytic. An exact process learns on rows drawn at random. For an
+approximated one such rows show the long scales, and some neighbourhoods, every row of them, the short scales and the
+noise: the sum of their evidences is maximised (a composite likelihood). Both what the first alone and what all say is
+handed on: which is better depends on how much of the short scales the approximation can hold, so its own evidence on
+all rows decides.
 """
 
 from __future__ import annotations
@@ -19,23 +20,42 @@ from scipy.optimize import minimize
 from krein.approximation import Approximation
 from krein.arrays import Array, stream
 from krein.eigensystem import Eigensystem
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.expansion import is_exact
 from krein.estimators.gp_posterior import Scales, evidence_of, is_psd, posterior, scaled
-from krein.estimators.sklearn_kernels import declared_psd, noise_level, noise_place, scale_places, signal
+from krein.estimators.sklearn_kernels import (
+    covariance_and_gradient,
+    declared_psd,
+    noise_level,
+    noise_place,
+    scale_places,
+    signal,
+)
 from krein.factorization import Factorization
 from krein.kernels import count_objects, take
+from krein.kernels.objects import rows
 from krein.solvers.dense_dual import NotConverged
 
-__all__ = ["Group", "Learned", "data_of", "exact_evidence", "judged", "known_noise", "learn", "noise_of", "rescaled"]
+__all__ = [
+    "Group",
+    "Learned",
+    "covariance",
+    "data_of",
+    "exact_evidence",
+    "judged",
+    "known_noise",
+    "learn",
+    "noise_of",
+    "rescaled",
+]
 
 ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
 SLOPE = 1e-3  # of the evidence in the log of a parameter, per number of y, where it counts as none
 TRIALS = 10  # along one line: what has not risen by then is rounding, or was far too long a step
 ATTEMPTS, GAIN = 3, 1e-2  # climbs from where the last one ended, and the share of the evidence that is worth another
-RANDOM_ROWS, NEIGHBOURHOODS, NEIGHBOURS = 1000, 3, 600
+NEAR, NEAR_GAIN = 0.05, 0.01  # Near a maximum, the length of the first step, and a gain that is not worth another one.
+NEIGHBOURHOODS, NEIGHBOURS = 3, 600  # Around so many rows, so many rows nearest to each are learned from too.
+TILE = 2**22  # So many numbers of the covariance are evaluated at a time.
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,15 +144,18 @@ def judged(
     kernel: Any,
     whole: Group,
     completed: Callable[[Approximation], tuple[Factorization, Eigensystem]],
+    *,
+    exact: bool,
     settle: bool,
 ) -> str:
-    """Clip, unless flip has more evidence and rows held out are clearly better predicted; rounding is left as it is.
+    """Clip, unless flip has more evidence and rows held out are clearly better predicted.
 
+    Negative eigenvalues of the ``exact`` matrix of a kernel declared psd are left as they are if they are rounding.
     The evidence alone cannot tell: a small eigenvalue flipped costs the data nothing, and misleads new objects. With
     ``settle`` amplitude and noise are still open, and each correction is judged by its own best ones.
     """
     ends = a.factorization.ends()
-    if a.kernel.traits.psd and is_exact(a) and -ends.smallest <= ROUNDING * ends.largest:
+    if a.kernel.traits.psd and exact and -ends.smallest <= ROUNDING * ends.largest:
         return "none"
 
     def best(how: str | None) -> tuple[Factorization, Eigensystem, Any]:
@@ -152,10 +175,10 @@ def judged(
     return judge(a)
 
 
-def groups_of(whole: Group, seed: int) -> list[Group]:
-    """All rows if they are few, else some at random."""
-    n = count_objects(whole.objects)
-    return [whole] if n <= EXACT_ROWS else [_take(whole, stream(seed, 60).choice(n, RANDOM_ROWS, replace=False))]
+def random_rows(whole: Group, count: int, seed: int) -> Group:
+    """``count`` rows drawn at random; the first of them are those that a smaller count would draw."""
+    drawn = stream(seed, 60).permutation(count_objects(whole.objects))[:count]
+    return _take(whole, drawn)
 
 
 def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
@@ -173,28 +196,48 @@ def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
 def exact_evidence(kernel: Any, group: Group, how: str | None, slopes: bool) -> tuple[float, Array]:
     """Return (log p(y), its gradient in theta) of a dense matrix; ``how`` as in `evidence_of`."""
     none = np.zeros(kernel.n_dims)
-    found = kernel(group.objects, eval_gradient=slopes)
-    K, by_theta = found if slopes else (found, none)
+    K, gradient = covariance_and_gradient(kernel, group.objects) if slopes else (kernel(group.objects), None)
     extra = np.zeros(len(K))
     if how is not None:  # a correction is of the signal alone
         clean = signal(kernel).diag(group.objects)
         extra = np.diag(K) - clean
         np.fill_diagonal(K, clean)
     value, derivative = evidence_of(K, extra + group.noise, group.y, how)[:2]
-    if not slopes or not np.isfinite(value):
+    if gradient is None or not np.isfinite(value):
         return value, none
     W, by_noise = derivative()
-    gradient = np.tensordot(W, by_theta, axes=2)
+    found = gradient(W)
     place = noise_place(kernel)
     if how is not None and place is not None:
-        gradient[place] = by_noise @ by_theta[np.arange(len(K)), np.arange(len(K)), place]
-    return value, gradient
+        found[place] = math.exp(kernel.theta[place]) * by_noise.sum()
+    return value, found
 
 
-def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, seed: int, rng: Any) -> Learned:
-    """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones."""
-    groups = groups_of(whole, seed)
-    correction = spectral(kernel, how, groups[0])
+def covariance(kernel: Any, group: Group) -> Array:
+    """The covariance of the targets, n x n: the upper triangle is filled, tile by tile, the rest is left unset.
+
+    It takes half the evaluations of the whole matrix, and no memory beside the matrix itself and one tile.
+    """
+    clean, n = signal(kernel), count_objects(group.objects)
+    H, step = np.empty((n, n)), max(1, TILE // n)
+    for start in range(0, n, step):
+        some = rows(group.objects, slice(start, start + step))
+        H[start : start + step, start:] = clean(some, rows(group.objects, slice(start, n)) if start else group.objects)
+    H[np.diag_indices(n)] = kernel.diag(group.objects) + group.noise
+    return H
+
+
+def learn(
+    kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, most: int, local: bool, seed: int, rng: Any
+) -> Learned:
+    """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones.
+
+    Of more than ``most`` rows half as many at random show where the maximum is, and then as many where exactly. With
+    ``local`` the second are replaced by neighbourhoods.
+    """
+    few = count_objects(whole.objects) <= most
+    first = whole if few else random_rows(whole, max(2, most // 2), seed)
+    correction = spectral(kernel, how, first)
     starts = [kernel.theta]
     if restarts > 0:
         if not np.isfinite(kernel.bounds).all():
@@ -203,16 +246,19 @@ def learn(kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int,
             )
         starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
     ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
-    found = [_climb(kernel, start, groups, way, optimizer) for way in ways for start in starts]
+    found = [_climb(kernel, start, [first], way, optimizer) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
     _tell(best)
-    if groups[0] is whole:
+    if few:
         return best
-    groups = groups + neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)
-    last = _climb(kernel, best.theta, groups, best.how, optimizer)
+    if local:
+        groups = [first, *neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)]
+    else:
+        groups = [random_rows(whole, most, seed)]
+    last = _climb(kernel, best.theta, groups, best.how, optimizer, near=not local)
     _tell(last)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
-    return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,))
+    return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,) if local else ())
 
 
 def spectral(kernel: Any, how: str, group: Group) -> str | None:
@@ -225,7 +271,11 @@ def spectral(kernel: Any, how: str, group: Group) -> str | None:
     return how
 
 
-def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any) -> Learned:
+def _climb(
+    kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any, near: bool = False
+) -> Learned:
+    """The maximum that ``optimizer`` finds from ``start``; ``near`` says that a maximum of other rows is there."""
+
     def objective(theta: Array, eval_gradient: bool = True) -> Any:
         at = kernel.clone_with_theta(theta)
         found = [exact_evidence(at, group, how, eval_gradient) for group in groups]
@@ -242,14 +292,16 @@ def _climb(kernel: Any, start: Array, groups: list[Group], how: str | None, opti
         return Learned(np.array(start), -np.inf, 0, False, how)
     ends, steps, enough = kernel.bounds, 0, SLOPE * sum(group.y.size for group in groups)
     for again in range(ATTEMPTS):  # the later ones with a first step of length 1 where the gradient is longer
-        scale, before = max(1.0, float(np.linalg.norm(walled.slopes))) if again else 1.0, walled.value
-        options: Any = {"maxls": TRIALS, "gtol": 1e-5 / scale}
+        length, before = float(np.linalg.norm(walled.slopes)), walled.value
+        scale = max(1.0, length / NEAR if near else length) if again or near else 1.0
+        options: Any = {"maxls": TRIALS, "gtol": 1e-5 / scale} | ({"ftol": NEAR_GAIN / scale} if near else {})
         result = minimize(walled.over(scale), walled.theta, method="L-BFGS-B", jac=True, bounds=ends, options=options)
         steps += int(result.nit)
         left = float(np.abs(np.clip(walled.theta - walled.slopes, ends[:, 0], ends[:, 1]) - walled.theta).max())
-        if left <= enough or (again and before - walled.value <= GAIN * abs(before)):  # the rest is rounding
+        settled = left <= enough or (near and bool(result.success))
+        if settled or (again and before - walled.value <= GAIN * abs(before)):  # the rest is rounding
             break
-    return Learned(walled.theta, -walled.value, steps, left <= enough, how, (), left, walled.refused)
+    return Learned(walled.theta, -walled.value, steps, settled, how, (), left, walled.refused)
 
 
 class Walled:

@@ -15,11 +15,11 @@ import numpy as np
 
 from krein.approximation import Approximation, approximate
 from krein.arrays import Array, Indices, seed_from
-from krein.error_estimate import EXACT_ROWS
 from krein.estimators.cache import forget
 from krein.estimators.gp_evidence import Group, noise_of
-from krein.estimators.sklearn_kernels import AsSklearn, leaf_of, noise_level, signal, with_leaf
-from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, count_objects, counting, is_vectors, take
+from krein.estimators.route import Exact, Route
+from krein.estimators.sklearn_kernels import AsSklearn, amplitude_of, leaf_of, noise_level, signal, with_leaf
+from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, counting, is_vectors, take
 from krein.objects import check_similarity, takes_vectors
 from krein.partition import partition
 
@@ -57,9 +57,12 @@ class Evaluated:
 
     def put_back(self, machine: Any) -> None:
         """What a machine learned of indices is of the objects from now on."""
-        forget(machine._uncorrected)  # nobody will ask for it by these indices again
         machine.kernel_ = with_leaf(machine.kernel_, self.leaf)
-        machine._uncorrected, machine.approximation_ = map(self.back, (machine._uncorrected, machine.approximation_))
+        if machine._approximation is not None:
+            forget(machine._uncorrected)  # nobody will ask for it by these indices again
+            machine._uncorrected, machine._approximation = map(
+                self.back, (machine._uncorrected, machine._approximation)
+            )
 
     def back(self, a: Approximation) -> Approximation:
         """The approximation as one of the objects: indices become what they stand for."""
@@ -87,13 +90,13 @@ class Evaluated:
 def evaluated(kernel: Any, objects: Any, machine: Any) -> Evaluated | None:
     """Return the kernel object over a matrix evaluated once; None where it would have to be evaluated again anyway.
 
-    That is where the similarity has parameters to learn, where there are too many objects, or where it is one of
-    vectors: those are cheap. A function of the user's is not, but blocks of vectors are asked for by their centres.
+    That is where the process is not exact, where the similarity has parameters to learn, and where it is one of krein's
+    kernels of vectors: those are cheap.
     """
     leaf = leaf_of(kernel)
-    if leaf is None or leaf.n_dims or count_objects(objects) > EXACT_ROWS or machine.approximation is not None:
+    if not isinstance(machine.route_, Exact) or leaf is None or leaf.n_dims:
         return None
-    if is_vectors(objects) and (takes_vectors(leaf.kernel) or not machine._unsaid):
+    if is_vectors(objects) and takes_vectors(leaf.kernel):
         return None
     with counting() as spent:
         evaluator = Evaluator(leaf.kernel)
@@ -110,17 +113,17 @@ def diagonal(clean: Any, group: Group) -> Array:
         return np.asarray(clean.diag(group.objects))
     if "leaf" not in group.own:
         group.own["leaf"] = leaf.diag(group.objects)
-    return np.asarray((clean.k1.constant_value if clean is not leaf else 1.0) * group.own["leaf"])
+    return np.asarray(amplitude_of(clean) * group.own["leaf"])
 
 
-def settled_later(kernel: Any, whole: Group) -> bool:
+def settled_later(kernel: Any, whole: Group, route: Route) -> bool:
     """Whether there is nothing to learn on groups of rows: `rescaled` finds amplitude and noise on all of them.
 
-    So it is for many objects without vectors under a similarity that has no parameters. The groups would be compared
-    within themselves, which is more than the approximation asks for.
+    That holds for objects without vectors whose similarity has no parameters, where it is approximated. The groups
+    would be compared within themselves, which is more than the approximation asks for.
     """
-    leaf, n = leaf_of(kernel), count_objects(whole.objects)
-    if leaf is None or leaf.n_dims or is_vectors(whole.objects) or n <= EXACT_ROWS or not kernel.n_dims:
+    leaf = leaf_of(kernel)
+    if isinstance(route, Exact) or leaf is None or leaf.n_dims or is_vectors(whole.objects) or not kernel.n_dims:
         return False
     return np.ndim(noise_of(kernel, whole)) == 0
 

@@ -1,14 +1,16 @@
 """What every kernel machine has: its parameters, its data checked, its approximation built and made psd.
 
 Estimators are dataclasses of keyword parameters, so that those they share stand here once and scikit-learn finds them
-all in the signature. A fit is: `_start` (check X, bind the kernel), `_factor` (approximate, or take what was handed in
-or remembered), `_settle` (the correction, named in an attribute and, where it changes anything, in a warning).
+all in the signature. A fit is: `_start` (check X, bind the kernel), `_decide` (the route: exact or approximated, once),
+then for an exact fit `_use_exactly`, and for an approximated one `_build` (approximate, or take what was handed in or
+remembered) and `_settle` (the correction, named in an attribute and, where it changes anything, in a warning).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,25 +19,28 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from krein.approximation import Approximation, approximate
+from krein.approximation import Approximation, approximate, whole_approximation
 from krein.arrays import Array, seed_from
+from krein.blocksparse import EPS
 from krein.correction import CORRECTIONS
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, one_of, warn
 from krein.estimators.cache import Built, content, digest, remembered
-from krein.estimators.expansion import is_exact
 from krein.estimators.forms import as_objects, check_table, holds_vectors
-from krein.estimators.given import given_matrix
+from krein.estimators.given import GivenColumns, given_matrix
+from krein.estimators.kernel_matrix import inertia
 from krein.estimators.naming import check_beside, kernel_for
+from krein.estimators.route import ByScore, Exact, Handed, Route, choose_route
 from krein.estimators.selection import Choice, Chooser
-from krein.estimators.whole import affordable
-from krein.kernels import Kernel, Precomputed, count_objects, counting, is_vectors
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.kernel import is_number
+from krein.objects import check_objects, check_similarity
+from krein.policy import DEFAULT, Policy
 from krein.spectrum import certify
 
 __all__ = ["KernelMachine", "check_weights"]
 
-PLAIN = (4, 128)  # blocks and rank of many rows where there is no target to choose them by
+SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)  # Of eigenvalues, where similarities have single precision.
+TUNED_SHAPE = (16, 64)  # blocks and rank with which gamma="tune" scores a machine that is exact itself
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -58,10 +63,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     kernel_params : dict, optional
         Further parameters of a named kernel or a callable; a krein kernel has its own, and these beside it an error.
     n_blocks, rank, coupling, drop, max_error, max_memory, dtype
-        See `krein.approximate`. Up to 2000 rows "auto" is the exact matrix; SVMs and ridge with a psd kernel are exact
-        up to 20,000 (often 50,000) and 12,000. Beyond, machines with a target choose blocks and rank by a score on some
-        of the rows unless ``max_error`` is given; others take 4 coupled blocks of rank 128 unless they have a limit.
-        Objects without vectors get coupling="landmark", with or without a target: nothing takes fewer similarities.
+        See `krein.approximate`. Where nothing is given the machine is exact up to a number of rows, a field of
+        ``policy``; beyond it, machines with a target choose blocks and rank by a validated score. What is given is
+        obeyed. `krein.estimators.route.choose_route` has the whole list.
+    policy : Policy, optional
+        The limits behind these decisions; None is ``krein.Policy()``.
     correction : "auto", "none", "shift", "clip", "flip" or "square"
         What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
         the choice is in ``correction_`` and in a warning.
@@ -75,15 +81,19 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
+    route_ : Exact, Handed, Given, ByError or ByScore
+        How the fit went, and why.
     approximation_ : Approximation
-        Corrected.
+        The corrected approximation. An exact machine holds none: it is built when asked for, with a warning, and has no
+        part in predictions. Models from files and pickles do not know the training objects any more and have none.
     correction_ : str; the correction used
     n_negative_ : int
         Negative eigenvalues before it; 1 where they are too many to count, as the warning then says.
     selection_ : Choice or None
         What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
     relative_error_ : float
-        The relative Frobenius error of the approximation before the correction; estimated when it is asked for.
+        The relative Frobenius error of the matrix before the correction: 0 of an exact machine, else estimated when it
+        is asked for.
     n_iter_, converged_ : of the solver; 1 and True for closed forms
     """
 
@@ -101,6 +111,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     max_memory: float | None = None
     dtype: Any = "auto"
     approximation: Approximation | None = None
+    policy: Policy | None = None
     random_state: Any = None
     n_jobs: int | None = None
     verbose: int = 0
@@ -109,6 +120,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     _needs_psd: ClassVar[bool] = True  # or an indefinite matrix may be used as it is
     _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
     _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
+    _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_on_demand")  # what pickles and files do not keep
+    _of_route: ClassVar[tuple[str, ...]] = (
+        "_uncorrected",
+        "_on_demand",
+    )  # what a fit by one route leaves, and others not
+    _limit: ClassVar[str] = "exact_rows"  # the field of the policy up to which a psd kernel is used exactly
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -136,16 +153,38 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return write(path, inspection, self, **options)
 
     def _repr_html_inner(self) -> str:  # scikit-learn's picture, and once it is fitted a few facts below it
-        return str(super()._repr_html_inner()) + self._facts()
+        with self._shown():
+            return str(super()._repr_html_inner()) + self._facts()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        with self._shown():
+            shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         return shown | ({"text/html": shown["text/html"] + self._facts()} if "text/html" in shown else {})
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        """While scikit-learn shows all attributes: those that would be computed for it are not among them."""
+        self._showing = True
+        try:
+            yield
+        finally:
+            del self._showing
+
+    def __dir__(self) -> list[str]:  # scikit-learn's own asks for each attribute, and so computes them all
+        computed = {
+            name for cls in type(self).__mro__ for name, value in vars(cls).items() if isinstance(value, property)
+        }
+        shown = [name for name in object.__dir__(self) if name not in computed and hasattr(self, name)]
+        return shown if "_showing" in vars(self) else [*shown, *computed]
 
     def _facts(self) -> str:
         from krein.report import summary
 
-        return summary.machine(self) if hasattr(self, "approximation_") else ""
+        return summary.machine(self) if hasattr(self, "route_") else ""
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self._unsaved}
 
     # -- the steps of a fit ----------------------------------------------------------------------------------------
 
@@ -157,6 +196,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Without y there is none to check; a y of None is one that is missing, which is an error.
         """
         one_of("correction", self.correction, self._corrections)
+        if not (self.policy is None or isinstance(self.policy, Policy)):
+            raise InputError(f"policy must be a krein.Policy, or None for the default one; got {self.policy!r}.")
         X, y = self._checked(X, y, reset=True, **checks)
         if self._precomputed:
             return np.arange(X.shape[0]), y, given_matrix(X)
@@ -218,31 +259,67 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.gamma
 
     def _chooser(self, targets: Any) -> Chooser:
-        """What `_factor` needs to choose blocks, rank and gamma for these targets, where they are left open."""
+        """What `_build` needs to choose blocks, rank and gamma for these targets, where they are left open."""
         return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
 
     @property
     def _tuned(self) -> bool:
         return isinstance(self._width, str) and self._width == "tune"
 
-    def _factor(
-        self, objects: Any, kernel: Kernel, chooser: Chooser | None = None, plain: tuple[int, int] = PLAIN
-    ) -> Approximation:
+    def _decide(self, objects: Any, kernel: Kernel, *, scored: bool = False) -> Route:
+        """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
+        self._forget(*self._of_route)
+        self.route_: Route = choose_route(self, objects, kernel, scored=scored)
+        self.selection_: Choice | None = None
+        self._approximation: Approximation | None = None
+        self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact) else None
+        self._training = (objects, kernel)  # by reference
+        self._kernel: Kernel = GivenColumns() if self._precomputed else kernel
+        self._n_rows = count_objects(objects)
+        self.n_iter_: Any = 1  # of a closed form; what iterates says so itself
+        self.converged_ = True
+        return self.route_
+
+    def _forget(self, *names: str) -> None:
+        """Delete what an earlier fit by another route may have left."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
+        """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
+        objects, _ = check_objects(objects, kernel)
+        check_similarity(objects, Evaluator(kernel), seed_from(self.random_state), whole=True)
+        self.correction_ = "none" if self.correction == "auto" else self.correction
+        self.n_negative_ = 0
+        return objects
+
+    def _tune(self, objects: Any, kernel: Kernel, chooser: Chooser) -> Kernel:
+        """The kernel with the gamma of the best score, where gamma="tune" and blocks are not chosen along with it."""
+        if not chooser.tune or isinstance(self.route_, ByScore):
+            return kernel
+        if isinstance(self.route_, Handed):
+            raise InputError(
+                "gamma='tune' needs a kernel of its own, but an approximation was passed. Pass one of them."
+            )
+        n = count_objects(objects)
+        blocks, rank = (1, n) if n <= (self.policy or DEFAULT).exact_rows else TUNED_SHAPE
+        self.selection_ = chooser(
+            objects, kernel, n_blocks=blocks, rank=rank, seed=seed_from(self.random_state), verbose=self.verbose
+        )
+        tuned = self.selection_.kernel
+        self._training, self._kernel = (objects, tuned), tuned
+        return tuned
+
+    def _build(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
         """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
 
-        ``chooser`` scores what is left open; only where an approximation is built; without one it is ``plain``, blocks
-        and rank. Sets ``selection_``.
+        ``chooser`` scores what is left open. Sets ``selection_``.
         """
-        self.selection_: Choice | None = None
-        if self.approximation is not None:
+        route = self.route_
+        if isinstance(route, Handed):
             return self._handed(objects, kernel)
-        n = count_objects(objects)
-        bare = not is_vectors(objects)
-        if bare and chooser is not None and not chooser.tune and self._unsaid:
-            chooser = None  # trying would cost more similarities than building
-        asked = self._request(n, plain, scored=chooser is not None, bare=bare)
-        if chooser is not None and not chooser.has_work(n, **asked):
-            chooser = None
+        asked = {} if isinstance(route, Exact) else route.request
+        chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
         with counting() as spent:
             key = self._key(objects, kernel, chooser, asked)
@@ -253,7 +330,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 return replace(found, approximation=replace(found.approximation, n_evaluations=count))
 
             built = remembered(key, objects, kernel, build)
-        self.selection_ = built.choice
+        self.selection_ = built.choice or self.selection_
         return built.approximation
 
     def _key(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Hashable | None:
@@ -262,10 +339,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return None
         known = content(objects, kernel)
         scored = () if chooser is None else chooser.key
-        return None if known is None else (*known, scored, self.random_state, *map(str, asked.values()))
+        told = (f"{name}={value}" for name, value in asked.items())
+        return None if known is None else (*known, scored, self.random_state, str(self.policy), *told)
 
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
         options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        if isinstance(self.route_, Exact):
+            return Built(whole_approximation(objects, kernel, self.random_state))
         if chooser is None:
             return Built(approximate(objects, kernel, **asked, **options))
         choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
@@ -277,32 +357,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 return Built(a, choice)
             # the rows it was tried on took less: what was asked for holds
             choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
-
-    @property
-    def _unsaid(self) -> bool:
-        """Whether nothing is said of blocks, ranks or limits."""
-        said = (self.n_blocks, self.rank, self.coupling, self.max_error, self.max_memory)
-        return said == ("auto", "auto", "shared", None, None)
-
-    def _takes_whole(self, objects: Any, kernel: Kernel, limit: int) -> bool:
-        """Whether the matrix is worth more than a choice of blocks, and nothing is said against it."""
-        open_ = self._unsaid and not self._tuned and self.approximation is None and self.correction != "square"
-        plain = all(isinstance(x, str) and x == "auto" for x in (self.drop, self.dtype))
-        return open_ and plain and affordable(objects, kernel, limit)
-
-    def _request(self, n: int, plain: tuple[int, int] = PLAIN, scored: bool = False, bare: bool = False) -> Any:
-        """What to ask `krein.approximate` for; ``plain`` where nothing is said of many rows and no score decides.
-
-        ``bare`` objects may be dear to compare: each is, with one sample of landmarks and with some of its own block.
-        """
-        names = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory", "dtype")
-        asked = {name: getattr(self, name) for name in names}
-        if n <= EXACT_ROWS and self._unsaid and str(self.dtype) == "auto":
-            return asked | {"dtype": "float64"}  # rounding what is exact to seven digits took longer than all else
-        if scored or n <= EXACT_ROWS or not self._unsaid:
-            return asked
-        drop = 0.0 if self.drop == "auto" else self.drop
-        return asked | ({"coupling": "landmark"} if bare else {"n_blocks": plain[0], "rank": plain[1], "drop": drop})
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation
@@ -334,28 +388,68 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         how = self.correction
         if how == "auto":
             how = "none" if psd else judge(a) if judge is not None else "flip"
-        if not psd and (how != "none" or self.correction == "auto"):  # who says "none" is taken at his word
-            bare = how == "none" and not self._needs_psd
-            used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
-            warn(
-                f"{a.kernel!r} gave an indefinite matrix: {least}{self.n_negative_} of {f.rank} eigenvalues are "
-                f"negative, the smallest {certificate.margin:.3g}. {type(self).__name__} uses {used}; "
-                f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
-            )
+        if not psd:
+            self._warn_indefinite(a.kernel, how, f"{least}{self.n_negative_} of {f.rank}", certificate.margin)
         self.correction_ = how
         corrected = a if how in ("none", *self._deferred) else a.corrected(how)
-        self.approximation_ = corrected
-        self._direct = is_exact(a) and how in ("none", "shift")
-        self._uncorrected = a
-        self.n_iter_: Any = 1  # a closed form; what iterates says so itself
-        self.converged_ = True
+        self._approximation, self._uncorrected = corrected, a
         return corrected
+
+    def _warn_indefinite(self, kernel: Kernel, how: str, count: str, smallest: float) -> None:
+        """Say how many eigenvalues are negative and what is done; who passed correction="none" is not told."""
+        if how == "none" and self.correction != "auto":
+            return
+        bare = how == "none" and not self._needs_psd
+        used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
+        warn(
+            f"{kernel!r} gave an indefinite matrix: {count} eigenvalues are negative, the smallest {smallest:.3g}. "
+            f"{type(self).__name__} uses {used}; "
+            f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
+        )
+
+    def _settle_exactly(self, K: Array, kernel: Kernel, auto: str) -> None:
+        """Set ``n_negative_`` and ``correction_`` from the kernel's own matrix; ``auto`` is what "auto" means here."""
+        held = kernel.S if isinstance(kernel, Precomputed) else self._training[0]
+        single = getattr(held, "dtype", None) == np.float32
+        self.n_negative_, smallest = inertia(K, SINGLE_ROUNDING / len(K) if single else EPS)
+        self.correction_ = self.correction
+        if self.correction == "auto":
+            self.correction_ = auto if self.n_negative_ else "none"
+        if self.n_negative_:
+            self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
+
+    def _forget_matrix(self) -> None:
+        """Keep no eigendecomposition of an exact fit: predictions go by the kernel itself."""
+        self._approximation = None
+        del self._uncorrected
+
+    @property
+    def approximation_(self) -> Approximation:
+        """The corrected approximation; an exact machine has none, and builds it now."""
+        check_is_fitted(self)
+        if self._approximation is not None:
+            return self._approximation
+        if not hasattr(self, "_training"):
+            raise AttributeError(
+                f"{type(self).__name__} used the kernel's own matrix and holds no approximation, and the training "
+                "objects were not saved with it. Build one with krein.approximate(X, kernel)."
+            )
+        if not hasattr(self, "_on_demand"):
+            warn(
+                f"{type(self).__name__} used the kernel's own matrix and holds no approximation. This one is built "
+                "now, as krein.approximate builds it by default; it has no part in predictions."
+            )
+            objects, kernel = self._training
+            raw = approximate(objects, kernel, n_jobs=self.n_jobs, random_state=self.random_state)
+            how = self.correction_ if self.correction_ in CORRECTIONS else "none"
+            self._on_demand = raw, raw.corrected(how)
+        return self._on_demand[1]
 
     @property
     def relative_error_(self) -> float:
-        """The relative Frobenius error of the approximation before any correction, estimated without the matrix."""
+        """The relative Frobenius error of the matrix before any correction; 0 where it is the kernel's own."""
         check_is_fitted(self)
-        if not hasattr(self, "_relative_error"):
+        if self._relative_error is None:
             found = self._uncorrected.search_
             known = found is not None and found.error is not None
             self._relative_error = (
@@ -396,4 +490,4 @@ def _is_rounding(a: Approximation, smallest: float) -> bool:
     held = a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
     if getattr(held, "dtype", None) != np.float32:
         return False
-    return -smallest <= 100.0 * float(np.finfo(np.float32).eps) * a.factorization.ends().largest
+    return -smallest <= SINGLE_ROUNDING * a.factorization.ends().largest

@@ -18,26 +18,25 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from krein.approximation import Approximation, approximate
+from krein.approximation import Approximation, whole_approximation
 from krein.arrays import Array, Indices, seed_from, stream
 from krein.blocksparse import EPS, BlockSparse
 from krein.correction import changed
 from krein.eigensystem import eigensystem
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, warn
 from krein.estimators.corrections import judge_for
-from krein.estimators.expansion import expand
+from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.machine import KernelMachine, check_weights
-from krein.estimators.ridge_solve import solve_factored, solve_whole
+from krein.estimators.ridge_solve import GIVEN_UP, LOST, solve_exactly, solve_factored
+from krein.estimators.route import Exact, choose_route
 from krein.estimators.selection import codes
-from krein.estimators.whole import quietly
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, take
+from krein.policy import DEFAULT
 from krein.solvers.leave_one_out import Factored, Spectrum, decompose
 
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
 
-WHOLE_ROWS = 12_000  # up to which the kernel's own matrix is solved, if it is psd: 0.6 GB, and less time than a choice
 LOO_ROWS = 50_000  # rows left out in turn, at most: a mean over them is as good as over all
 NUMBERS = 2**25  # errors of all of them, for all alphas and targets
 FEW_ROWS = 200  # where each of them takes a solve
@@ -81,6 +80,7 @@ class _Ridge(KernelMachine):
     alphas_: Array | None
     loo_scores_: Array | None
     _grid: ClassVar[Array] = GRID
+    _limit: ClassVar[str] = "ridge_rows"
     _tunes: ClassVar[bool] = True
 
     def _weighted(self, kernel: Kernel, weights: Array) -> Any:
@@ -90,54 +90,75 @@ class _Ridge(KernelMachine):
         return np.flatnonzero(weights > 0.0)
 
     def _learn(self, objects: Any, kernel: Kernel, task: Task) -> Array:
-        """Set approximation_, alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
+        """Set alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
         fixed = self._fixed_alpha(task.targets.shape[1])
-        if self._takes_whole(objects, kernel, WHOLE_ROWS):
-            dual = self._learn_whole(objects, kernel, task, fixed)
+        route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
+        kernel = self._tune(objects, kernel, chooser)
+        self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
+        few = fixed is None and len(task.targets) <= (self.policy or DEFAULT).loo_rows  # all are left out in turn
+        if isinstance(route, Exact) and route.psd and not few:
+            dual = self._learn_exactly(objects, kernel, task, fixed)
             if dual is not None:
                 return dual
-        self.refined_ = False
-        a = self._factor(objects, kernel, self._chooser(task.targets))
-        a = self._settle(a, lambda raw: self._judge(raw, task, fixed))
+            self.route_ = choose_route(self, objects, kernel, scored=True, solvable=False)
+            self._relative_error = 0.0 if isinstance(self.route_, Exact) else None
+        a = self._settle(self._build(objects, kernel, chooser), lambda raw: self._judge(raw, task, fixed))
         f, unit = a.factorization, task.unit
         weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights
+        path = None
         if fixed is None:
             path = decompose(f, weights)
-            alphas = self._path(f, task.weights)
-            scores = _scores(path, task, (alphas + f.shift) / unit, a.seed)
-            self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
-            self.loo_scores_ = np.array([s.values for s in scores])
-            fixed = np.full(task.targets.shape[1], self.alpha_)
-        else:
-            path, self.alpha_, self.alphas_, self.loo_scores_ = None, self.alpha, None, None
+            fixed = self._choose_alpha(path, task, self._path(f, task.weights), f.shift, unit, a.seed)
         dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit, path)
-        self._expansion = expand(a, dual, self._direct, inner)
+        if isinstance(self.route_, Exact):
+            own = self._kernel if self._precomputed else a.kernel
+            self._expansion: Any = KernelExpansion(
+                own, copied(a.objects), mapped(self._uncorrected.factorization, inner)
+            )
+            self._forget_matrix()
+        else:
+            self._expansion = FactoredExpansion(a, inner)
         return dual
 
-    def _learn_whole(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
-        """The same with the kernel's own matrix, and with alpha from some of the rows; None if that is singular."""
-        n, p = task.targets.shape
-        alphas, scores = None, []
+    def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
+        """The same by a Cholesky factor of the kernel's own matrix; None if that is singular.
+
+        Alpha is chosen on some of the rows.
+        """
+        n, policy = len(task.targets), self.policy or DEFAULT
         if fixed is None:
-            some = np.sort(stream(seed_from(self.random_state), 18).choice(n, EXACT_ROWS, replace=False))
-            few = approximate(take(objects, some), kernel).factorization
+            some = np.sort(stream(seed_from(self.random_state), 18).choice(n, policy.loo_rows, replace=False))
+            few = whole_approximation(take(objects, some), kernel).factorization
             weights = task.weights[some]
-            alphas = self._path(few, weights)
-            met = replace(
+            left_out = replace(
                 task, targets=task.targets[some], weights=weights, share=task.share[some],
                 score=lambda errors, rows: task.score(errors, some[rows]),
             )  # fmt: skip
-            scores = _scores(decompose(few, weights), met, alphas, 0)
-            fixed = np.full(p, alphas[_best(scores)])
-        if (dual := solve_whole(kernel, objects, task.weights, task.targets, fixed)) is None:
+            fixed = self._choose_alpha(decompose(few, weights), left_out, self._path(few, weights), 0.0, 1.0, 0)
+        objects = self._use_exactly(objects, kernel)
+        decomposable = n <= policy.exact_rows  # then an eigendecomposition loses less
+        dual = solve_exactly(
+            kernel, objects, task.weights, task.targets, fixed, bearable=LOST if decomposable else GIVEN_UP
+        )  # fmt: skip
+        if dual is None:
+            if not decomposable:
+                warn(
+                    f"alpha = {float(fixed.min()):g} leaves a matrix of {n} rows that is singular to rounding, or so "
+                    f"nearly that predictions would lose more than {GIVEN_UP:g} of y, so an approximation is used: "
+                    "relative_error_ says how good it is. Pass a larger alpha, or scale the data."
+                )
             return None
-        with quietly():
-            raw = self._factor(objects, kernel)
-        a, self.refined_ = self._settle(raw), True
-        self.alpha_ = self.alpha if alphas is None else float(fixed[0])
-        self.alphas_, self.loo_scores_ = alphas, np.array([s.values for s in scores]) if scores else None
-        self._expansion = expand(a, dual, True)
+        self._expansion = KernelExpansion(self._kernel, copied(objects), dual)
         return dual
+
+    def _choose_alpha(
+        self, path: Spectrum | Factored, task: Task, alphas: Array, shift: float, unit: float, seed: int
+    ) -> Array:
+        """Set ``alpha_`` and the scores of all alphas; return the best one, once for each target."""
+        scores = _scores(path, task, (alphas + shift) / unit, seed)
+        self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
+        self.loo_scores_ = np.array([s.values for s in scores])
+        return np.full(task.targets.shape[1], self.alpha_)
 
     def _fixed_alpha(self, n_targets: int) -> Array | None:
         """One alpha per target, or None where they are to be chosen."""
@@ -158,7 +179,10 @@ class _Ridge(KernelMachine):
     def _path(self, f: Factorization, weights: Array) -> Array:
         """The alphas to choose from, ascending."""
         if self.alphas is None:
-            own = float(weights @ (f.diagonal() - f.shift) / weights.sum())
+            if np.all(weights == weights[0]):  # U is orthonormal: the mean of the diagonal is the core's
+                own = sum(float(np.trace(block)) for block in f.core_diagonal_blocks()) / f.shape[0]
+            else:
+                own = float(weights @ (f.diagonal() - f.shift) / weights.sum())
             return self._grid * (abs(own) or 1.0)
         alphas = np.sort(np.asarray(self.alphas, dtype=np.float64).ravel())
         if not len(alphas) or not np.isfinite(alphas).all() or alphas[0] <= 0.0:
@@ -201,12 +225,16 @@ class _Ridge(KernelMachine):
     def X_fit_(self) -> Any:
         """What was fitted: the objects, or the matrix of their similarities."""
         check_is_fitted(self)
-        a = self.approximation_
-        return a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
+        if self._precomputed:
+            kernel: Any = self._training[1] if hasattr(self, "_training") else self.approximation_.kernel
+            return kernel.S
+        e = self._expansion
+        return e.support if isinstance(e, KernelExpansion) else e.approximation.objects
 
     def _values(self, X: Any) -> Array:
         objects = self._new(X)
-        return self._expansion(objects, self.verbose)
+        values: Array = self._expansion(objects, self.verbose)
+        return values
 
 
 def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> list[Score]:
@@ -253,11 +281,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     alpha_ : what alpha was, or was chosen
     alphas_, loo_scores_ : arrays of shape (n_alphas,), and (n_alphas,) or (n_alphas, n_targets)
         With ``alpha="loo"``, else None: the alphas tried, and the negative mean squared error of rows left out. Above
-        50,000 rows that is the mean over as many drawn at random, each left out of all the others; where ``refined_``,
-        over 2000, each left out of those.
-    refined_ : whether the kernel's own matrix was solved: psd kernels, from 2001 to 12,000 rows, where nothing is said
-        of blocks, rank, error or memory. ``approximation_`` then had no part in it.
-    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
+        50,000 rows that is the mean over as many drawn at random, each left out of all the others; of an exact machine
+        with more than ``policy.loo_rows`` rows, over so many, each left out of those.
+    route_, approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Ridge for given alphas: on the factored matrix, or with the kernel's own by Cholesky where its rows are few enough.
+"""Ridge for given alphas: on the factored matrix, or exactly with the kernel's own matrix by Cholesky factorization.
 
 In: a factorization, or a kernel and objects; weights, targets and one t = alpha + shift for each of them. Out: the dual
 (K + t W⁻¹)⁻¹ y.
@@ -11,22 +11,28 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+from scipy.linalg import lapack
 
 from krein.arrays import Array
 from krein.blocksparse import EPS
 from krein.errors import InputError, warn
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, count_objects
+from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.objects import rows
 from krein.shared import precise
 from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_of
 
-__all__ = ["solve_factored", "solve_whole"]
+__all__ = ["solve_exactly", "solve_factored"]
 
-LOST = 1e-5  # of y, which rounding may cost a prediction of the kernel's own values
-SINGULAR = 4.0  # roundings of its own diagonal that a row has to have for itself
-CHUNK = 2**22  # numbers of the matrix that are evaluated at a time
+LOST = 1e-5  # Rounding may cost a prediction this share of y; where it may cost more, a warning says so,
+GIVEN_UP = 1e-2  # and where it may cost this share, the system counts as singular. (Few rows have a better way.)
+SINGULAR = 4.0  # A pivot below this many roundings of its diagonal entry makes a matrix singular.
+CHUNK = 2**22  # So many numbers of the matrix are evaluated at a time.
+SINGLE_ROWS = 5000  # Above this many rows a factor in single precision, with its refinement, is the quicker one.
+SINGLE = float(np.finfo(np.float32).eps)
+REFINED = 1e-10  # The residual is refined to this share of y,
+STEPS = 20  # in at most so many steps against the rounded matrix,
+REFINEMENTS = 3  # and at most so many against the kernel's own values.
 
 
 def solve_factored(
@@ -66,59 +72,156 @@ def solve_factored(
     return dual, inner
 
 
-def solve_whole(kernel: Kernel, objects: Any, weights: Array, y: Array, ridges: Array) -> Array | None:
-    """(K + t W⁻¹)⁻¹ y for y of shape (n, p), t one of ``ridges`` for each column; None where that is singular.
+def solve_exactly(
+    kernel: Kernel,
+    objects: Any,
+    weights: Array,
+    y: Array,
+    ridges: Array,
+    single_rows: int = SINGLE_ROWS,
+    bearable: float = GIVEN_UP,
+) -> Array | None:
+    """(K + t W⁻¹)⁻¹ y for y of shape (n, p), t one of ``ridges`` for each column, by Cholesky factorization.
 
-    Half of one matrix is held at a time, 4 n² bytes, and its Cholesky factor takes its place.
+    None where that is singular, or so nearly that rounding would cost predictions more than ``bearable`` of y. Above
+    ``single_rows`` rows the factor has single precision, half the memory and half the time, and the solution is refined
+    to double precision; where that does not converge, the factor has double precision after all. Rows without weight
+    have the coefficient 0.
     """
-    dual, n = np.empty(y.shape), len(y)
+    dual = np.zeros(y.shape)
+    used = np.flatnonzero(weights > 0.0)
+    if len(used) < len(y):
+        found = solve_exactly(kernel, take(objects, used), weights[used], y[used], ridges, single_rows, bearable)
+        if found is None:
+            return None
+        dual[used] = found
+        return dual
+    n, objects = len(y), precise(objects)
+    units = np.abs(y).max(axis=0, initial=0.0)  # targets of any scale
+    y = y / np.where(units > 0.0, units, 1.0)
     for t in np.unique(ridges):
         mine = ridges == t
-        packed = _packed(kernel, objects, t / weights)
-        diagonal = _pivots(packed, n)
-        factor, failed = scipy.linalg.lapack.dpftrf(n, packed.ravel(order="K"), uplo="L", overwrite_a=True)
-        left = _pivots(factor.reshape(packed.shape, order="F"), n) ** 2  # of each row, what the rows before do not say
-        if failed or (left <= SINGULAR * EPS * diagonal).any():
-            warn(
-                f"alpha = {t:g} leaves a matrix of {n} rows that is singular to rounding, so a factored approximation "
-                "of it is used. Pass a larger alpha for the kernel's own."
-            )
+        system = _Dense(Evaluator(kernel, chunk_entries=CHUNK), objects, t / weights)
+        found = system.solve_single(y[:, mine]) if n > single_rows and system.suits_single else None
+        if found is None:
+            found = system.solve_double(y[:, mine])
+        if found is None:
             return None
-        dual[:, mine], _ = scipy.linalg.lapack.dpftrs(n, factor, y[:, mine], uplo="L")
-        lost = EPS * math.sqrt(n) * float((diagonal - t / weights).max()) * np.linalg.norm(dual[:, mine], axis=0)
-        if (lost > LOST * np.linalg.norm(y[:, mine], axis=0) / math.sqrt(n)).any():
-            warn(
-                f"alpha = {t:g} is so small beside the matrix of {n} rows that rounding would cost predictions more "
-                f"than {LOST:g} of y, so a factored approximation of it is used. Raise alpha, or scale the data."
-            )
+        sizes = np.maximum(np.linalg.norm(y[:, mine], axis=0), np.finfo(float).tiny) / math.sqrt(n)
+        lost = float((EPS * math.sqrt(n) * system.largest * np.linalg.norm(found, axis=0) / sizes).max())
+        if not lost <= bearable:
             return None
+        if lost > LOST:
+            warn(
+                f"alpha = {t:g} is so small beside the matrix of {n} rows that rounding may cost predictions "
+                f"{lost:.1g} of y. Raise alpha, or scale the data."
+            )
+        dual[:, mine] = found
+    dual *= units
     return dual
 
 
-def _packed(kernel: Kernel, objects: Any, ridge: Array) -> Array:
-    """The lower half of K + diag(ridge) in LAPACK's rectangular full packed format.
+class _Dense:
+    """K + diag(ridge) as a dense matrix: filled tile by tile, factored in place."""
 
-    The first k = ceil(n / 2) columns stand as they are; the triangle of the others lies above them, transposed.
-    """
-    objects, n = precise(objects), count_objects(objects)
-    k, even = (n + 1) // 2, 1 - n % 2
-    packed: Array = np.empty((n + even, k), order="F")
-    evaluator = Evaluator(kernel, chunk_entries=CHUNK)
-    step = max(1, CHUNK // n)
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        block = np.array(evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, stop))), np.float64)
-        here = np.arange(start, stop)
-        block[here - start, here] += ridge[here]
-        for r in range(start, stop):
-            packed[r + even, : min(r + 1, k)] = block[r - start, : min(r + 1, k)]
-            if r >= k:
-                packed[: r - k + 1, r - k + 1 - even] = block[r - start, k : r + 1]
-    return packed
+    def __init__(self, evaluator: Evaluator, objects: Any, ridge: Array) -> None:
+        self.evaluator, self.objects, self.ridge = evaluator, objects, ridge
+        self.own = np.asarray(evaluator.diag(objects), dtype=np.float64)
+        self.largest = float(np.abs(self.own).max(initial=0.0))
 
+    @property
+    def suits_single(self) -> bool:
+        """Whether single precision holds the matrix' values."""
+        return 1e-30 < self.largest < 1e30 and float(self.ridge.max(initial=0.0)) < 1e30
 
-def _pivots(packed: Array, n: int) -> Array:
-    """The diagonal of what is packed."""
-    k, even = packed.shape[1], 1 - n % 2
-    first, second = np.arange(k), np.arange(n - k)
-    return np.concatenate([packed[first + even, first], packed[second, second + 1 - even]])
+    def solve_double(self, y: Array) -> Array | None:
+        """The solution in double precision, 8 n² bytes; None if the matrix is singular to rounding."""
+        factor = self._factored(np.float64)
+        return None if factor is None else lapack.dpotrs(factor.T, y, lower=0)[0]
+
+    def solve_single(self, y: Array) -> Array | None:
+        """The solution by a factor in single precision, 4 n² bytes, refined in double precision; None if it fails.
+
+        The factor takes one triangle of the array and leaves the kernel's values, rounded, in the other: against those
+        the residual is brought to nothing first. What rounding them has cost is then made good against the kernel's
+        own values, if it is more than predictions may lose.
+        """
+        factor = self._factored(np.float32)
+        if factor is None:
+            return None
+        norms = np.maximum(np.linalg.norm(y, axis=0), np.finfo(float).tiny)
+        x = self._refined(factor, y, norms)
+        if x is None:
+            return None
+        for _ in range(REFINEMENTS):
+            lost = 0.5 * SINGLE * self.largest * np.linalg.norm(x, axis=0)
+            if (lost <= LOST * norms / math.sqrt(len(y))).all():
+                return x
+            rest = y - self._product(x)
+            if (np.linalg.norm(rest, axis=0) <= LOST * SINGLE * norms).all():
+                return x
+            more = self._refined(factor, rest, np.maximum(np.linalg.norm(rest, axis=0), np.finfo(float).tiny))
+            if more is None:
+                return None
+            x = x + more
+            # a correction by a share q of x leaves about q² to the next one
+            if (np.linalg.norm(more, axis=0) <= math.sqrt(LOST) * np.linalg.norm(x, axis=0)).all():
+                return x
+        return None
+
+    def _factored(self, dtype: Any) -> Array | None:
+        """The matrix with its Cholesky factor in the lower triangle; None if it has none, to rounding."""
+        n = len(self.ridge)
+        A = np.empty((n, n), dtype=dtype)
+        step = max(1, CHUNK // n)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))
+            A[start:stop, :stop] = tile
+            A[:start, start:stop] = tile[:, :start].T
+        diagonal = self.own + self.ridge
+        A[np.diag_indices(n)] = diagonal
+        factorize = lapack.dpotrf if dtype == np.float64 else lapack.spotrf
+        _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
+        left = np.square(np.diagonal(A).astype(np.float64))  # of each row, what the rows before do not say
+        if failed or (left <= SINGULAR * np.finfo(dtype).eps * diagonal).any():
+            return None
+        return A
+
+    def _refined(self, factor: Array, y: Array, norms: Array) -> Array | None:
+        """The solution against the rounded kernel, to double precision; None if the residual does not fall."""
+        x, rest, before = np.zeros(y.shape), y, math.inf
+        for _ in range(STEPS):
+            size = np.linalg.norm(rest, axis=0) / norms
+            if size.max() <= REFINED:
+                return x
+            if not size.max() <= 0.5 * before:
+                return None
+            before = float(size.max())
+            scaled = np.asfortranarray(rest / norms, dtype=np.float32)
+            x = x + lapack.spotrs(factor.T, scaled, lower=0)[0].astype(np.float64) * norms
+            rest = y - self._rounded_product(factor, x)
+        return None
+
+    def _rounded_product(self, factor: Array, x: Array) -> Array:
+        """(K + diag(ridge)) x with K's values above the diagonal of the array."""
+        out, n = (self.own + self.ridge)[:, None] * x, len(x)
+        step = max(1, CHUNK // n)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            tile = factor[start:stop, start:].astype(np.float64)
+            tile[:, : stop - start] = np.triu(tile[:, : stop - start], 1)
+            out[start:stop] += tile @ x[start:]
+            out[start:] += tile.T @ x[start:stop]
+        return out
+
+    def _product(self, x: Array) -> Array:
+        """(K + diag(ridge)) x with the kernel's own values."""
+        out, n = self.ridge[:, None] * x, len(x)
+        step = max(1, CHUNK // n)
+        for start in range(0, n, step):  # one triangle serves both sides
+            stop = min(start + step, n)
+            tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))
+            out[start:stop] += tile @ x[:stop]
+            out[:start] += tile[:, :start].T @ x[start:stop]
+        return out

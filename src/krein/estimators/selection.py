@@ -25,7 +25,6 @@ from krein.arrays import Array, Indices, stream
 from krein.building import APART
 from krein.correction import changed
 from krein.eigensystem import eigensystem
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, KreinWarning, one_of
 from krein.estimators.budget import Trial, leader, within
 from krein.estimators.chosen import MAX_MEMORY, SMALL, Choice, unscored
@@ -33,6 +32,7 @@ from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vec
 from krein.nystrom import features, gram_of
 from krein.objects import is_bare
 from krein.partition import partition
+from krein.policy import DEFAULT
 from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Choice", "Chooser", "Limits", "Trial", "codes"]
@@ -83,15 +83,6 @@ class Chooser:
         """What a choice depends on beside the objects, the kernel and the seed."""
         return str(joblib.hash(self.targets)), self.task, self.tune, self.limits
 
-    def has_work(self, n: int, n_blocks: Any, rank: Any, coupling: str, max_error: float | None, **_: Any) -> bool:
-        """Whether anything is open: few rows are exact, and where an error is asked for it decides."""
-        return self.tune or self._open_blocks(n, n_blocks, rank, coupling, max_error)
-
-    @staticmethod
-    def _open_blocks(n: int, n_blocks: Any, rank: Any, coupling: str, max_error: float | None) -> bool:
-        fixed = n_blocks != "auto" and rank != "auto"
-        return not fixed and n > EXACT_ROWS and max_error is None and coupling == "shared"
-
     def __call__(
         self,
         objects: Any,
@@ -111,7 +102,8 @@ class Chooser:
         """Return the best candidate; what is given is kept, and what it takes is kept to ``max_memory`` (1 GiB)."""
         if self.tune and not isinstance(getattr(kernel, "gamma", None), int | float):
             raise InputError(f'gamma="tune" needs a kernel with a gamma; {kernel!r} has none.')
-        open_blocks = self._open_blocks(count_objects(objects), n_blocks, rank, coupling, max_error)
+        fixed = n_blocks != "auto" and rank != "auto"
+        open_blocks = not fixed and max_error is None and coupling == "shared"
         begun = time.perf_counter()
         if open_blocks and not self.tune and (rank_of_all := _whole(objects, kernel, n_blocks, rank, max_memory)):
             return Choice(
@@ -182,7 +174,7 @@ class _Trials:
         self.rank = None if known["rank"] == "auto" else int(known["rank"])
         self.room = known["max_memory"] or MAX_MEMORY
         self.tight = known["max_memory"] is not None
-        self.bare = self.n > EXACT_ROWS and is_bare(objects, kernel)  # up to them all are compared anyway
+        self.bare = self.n > DEFAULT.exact_rows and is_bare(objects, kernel)  # up to them all are compared anyway
         self.dear = not is_vectors(objects) or isinstance(kernel, FromCallable)
         own = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
         self.dtype = own if known["dtype"] == "auto" else str(np.dtype(known["dtype"]))
@@ -295,8 +287,8 @@ class _Trials:
 
     def given(self) -> tuple[int, int, bool]:
         """What is scored where gamma alone is open."""
-        if self.bare or (self.n <= EXACT_ROWS and self.rank is None):
-            return 1 if self.bare else self.n_blocks or 1, self.n, True  # exact
+        if self.bare:
+            return 1, self.n, True  # exact
         return self.n_blocks or 16, self.rank or self.limits.block_rank, True
 
     def smallest(self, best: Trial) -> Trial:

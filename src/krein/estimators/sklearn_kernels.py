@@ -7,20 +7,38 @@ as a krein kernel (`translate`), over columns divided by its length scales, so t
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.spatial.distance import pdist, squareform
+from scipy.special import xlogy
 from sklearn.gaussian_process import kernels as sk
 
 from krein.arrays import Array
-from krein.kernels import RBF, Evaluator, FromCallable, Kernel, Product, Scaled, Sum, Traits, is_vectors
+from krein.kernels import (
+    RBF,
+    Evaluator,
+    FromCallable,
+    Kernel,
+    Laplacian,
+    Product,
+    Scaled,
+    Sum,
+    Traits,
+    count_objects,
+    is_vectors,
+)
 from krein.kernels.objects import rows
 from krein.objects import takes_vectors
 
 __all__ = [
     "AsSklearn",
     "FromSklearn",
+    "amplitude_of",
+    "covariance_and_gradient",
     "declared_psd",
     "leaf_of",
     "noise_level",
@@ -83,6 +101,8 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
         K = np.asarray(Evaluator(self.kernel).block(X, X if Y is None else Y), dtype=np.float64)
         if not eval_gradient:
             return K
+        if _is_exponential(self.kernel):  # k = exp(-gamma d), so that dk / d log gamma = k log k
+            return K, np.repeat(xlogy(K, K)[..., None], len(self._free()), axis=2)
         slopes = np.empty((*K.shape, len(self._free())))
         for i, (path, value) in enumerate(self._free()):
             moved = (_with(self.kernel, path, value * float(np.exp(h))) for h in (STEP, -STEP))
@@ -102,6 +122,10 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self.kernel)
+
+
+def _is_exponential(kernel: Kernel) -> bool:
+    return type(kernel) in (RBF, Laplacian)
 
 
 def with_noise(plain: AsSklearn, objects: Any, size: float) -> Any:
@@ -138,6 +162,82 @@ def _with(kernel: Any, path: tuple[str, ...], value: float) -> Any:
         i = int(path[0])
         return (*kernel[:i], _with(kernel[i], path[1:], value), *kernel[i + 1 :])
     return replace(kernel, **{path[0]: _with(getattr(kernel, path[0]), path[1:], value)})
+
+
+# -- the gradient of a kernel object, without its tensor ---------------------------------------------------------------
+
+
+Gradient: TypeAlias = "Callable[[Array], Array]"
+
+
+def covariance_and_gradient(kernel: Any, X: Any) -> tuple[Array, Gradient]:
+    """Return (K, gradient): K = kernel(X), and gradient(W) the sum of W * dK / dtheta_i for each i, W symmetric.
+
+    It equals ``numpy.tensordot(W, kernel(X, eval_gradient=True)[1], 2)``. Sums, products, powers, constants, noise, RBF
+    and Matern kernels do not form that array of shape (n, n, n_theta).
+    """
+    K, gradient = _covariance(kernel, X)
+    return K if np.ndim(K) else np.full((count_objects(X),) * 2, K), gradient
+
+
+def _covariance(kernel: Any, X: Any) -> tuple[Any, Gradient]:
+    """The same; K is a number where it is constant."""
+    if type(kernel) is sk.Sum:
+        (K1, by1), (K2, by2) = _covariance(kernel.k1, X), _covariance(kernel.k2, X)
+        return K1 + K2, lambda W: np.concatenate([by1(W), by2(W)])
+    if type(kernel) is sk.Product:
+        (K1, by1), (K2, by2) = _covariance(kernel.k1, X), _covariance(kernel.k2, X)
+        return K1 * K2, lambda W: np.concatenate([by1(W * K2), by2(W * K1)])
+    if type(kernel) is sk.Exponentiation:
+        base, by, power = *_covariance(kernel.kernel, X), kernel.exponent
+        return base**power, lambda W: by(W * (power * base ** (power - 1)))
+    if type(kernel) is sk.ConstantKernel:
+        constant = float(kernel.constant_value)
+        return constant, lambda W: np.full(kernel.n_dims, constant * W.sum())
+    if type(kernel) is sk.WhiteKernel:
+        level = float(kernel.noise_level)
+        return level * np.eye(count_objects(X)), lambda W: np.full(kernel.n_dims, level * np.trace(W))
+    if not kernel.n_dims:
+        return kernel(X), lambda W: np.empty(0)
+    if type(kernel) is sk.RBF:
+        return _radial(X, kernel, np.inf)
+    if type(kernel) is sk.Matern and kernel.nu in RADIAL:
+        return _radial(X, kernel, kernel.nu)
+    if isinstance(kernel, AsSklearn) and _is_exponential(kernel.kernel):
+        K = kernel(X)
+        return K, lambda W: np.array([np.vdot(W, xlogy(K, K))])
+    K, slopes = kernel(X, eval_gradient=True)
+    return K, lambda W: np.tensordot(W, slopes, axes=2)
+
+
+# Matern kernels by nu, nu = inf being the Gaussian one: k(r), and -k'(r) / r, of the distance r in units of the length
+# scales. dk / d log l_i is the latter times the square of coordinate i of x - y in these units.
+RADIAL: dict[float, Callable[[Array], tuple[Array, Array]]] = {
+    0.5: lambda r: ((k := np.exp(-r)), np.divide(k, r, out=np.zeros_like(r), where=r > 0.0)),
+    1.5: lambda r: ((1.0 + (t := math.sqrt(3.0) * r)) * (e := np.exp(-t)), 3.0 * e),
+    2.5: lambda r: (
+        (1.0 + (t := math.sqrt(5.0) * r) + t**2 / 3.0) * (e := np.exp(-t)),
+        5.0 / 3.0 * (1.0 + t) * e,
+    ),
+    np.inf: lambda r: ((k := np.exp(-0.5 * r**2)), k),
+}
+
+
+def _radial(X: Any, kernel: Any, nu: float) -> tuple[Array, Gradient]:
+    scaled = np.asarray(X, dtype=np.float64) / kernel.length_scale
+    r = pdist(scaled)
+    value, slope = RADIAL[nu](r)
+    K = squareform(value)
+    np.fill_diagonal(K, 1.0)
+
+    def gradient(W: Array) -> Array:
+        P = W * squareform(slope)  # 0 on the diagonal
+        if not kernel.anisotropic:
+            return np.array([np.vdot(P, squareform(r**2))])
+        # sum of P_ij (x_i - x_j)² for each column x, P symmetric
+        return np.asarray(2.0 * (P.sum(1) @ np.square(scaled) - np.einsum("ij,ij->j", scaled, P @ scaled)))
+
+    return K, gradient
 
 
 # -- a kernel object of scikit-learn as a krein kernel -----------------------------------------------------------------
@@ -237,7 +337,7 @@ def signal(kernel: Any) -> Any:
 def noise_level(kernel: Any) -> float | None:
     """The variance that WhiteKernel terms add to each object; None where one stands in a product or a power."""
     total = 0.0
-    for term, _ in _terms(kernel):
+    for term in _summands(kernel):
         if isinstance(term, sk.WhiteKernel):
             total += float(term.noise_level)
         elif any(isinstance(leaf, sk.WhiteKernel) for leaf in _leaves(term)):
@@ -265,13 +365,19 @@ def scale_places(kernel: Any) -> list[int] | None:
 
 def leaf_of(kernel: Any) -> AsSklearn | None:
     """The one krein kernel of ``amplitude * kernel + noise``, amplitude and noise being there or not; else None."""
-    terms = [term for term, _ in _terms(kernel) if not isinstance(term, sk.WhiteKernel)]
+    terms = [term for term in _summands(kernel) if not isinstance(term, sk.WhiteKernel)]
     if len(terms) != 1:
         return None
     term = terms[0]
     if type(term) is sk.Product and type(term.k1) is sk.ConstantKernel and term.k1.constant_value > 0.0:
         term = term.k2
     return term if isinstance(term, AsSklearn) else None
+
+
+def amplitude_of(kernel: Any) -> float:
+    """The constant that multiplies the krein kernel of `leaf_of`, 1 if there is none."""
+    clean = signal(kernel)
+    return float(clean.k1.constant_value) if isinstance(clean, sk.Product) else 1.0
 
 
 def with_leaf(kernel: Any, leaf: AsSklearn) -> Any:
@@ -281,6 +387,10 @@ def with_leaf(kernel: Any, leaf: AsSklearn) -> Any:
     if isinstance(kernel, sk.KernelOperator):
         return type(kernel)(with_leaf(kernel.k1, leaf), with_leaf(kernel.k2, leaf))
     return kernel
+
+
+def _summands(kernel: Any) -> list[Any]:
+    return _summands(kernel.k1) + _summands(kernel.k2) if type(kernel) is sk.Sum else [kernel]
 
 
 def _terms(kernel: Any, place: int = 0) -> list[tuple[Any, int]]:

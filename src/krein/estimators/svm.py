@@ -16,10 +16,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from krein.arrays import Array, Indices
 from krein.errors import InputError, one_of
 from krein.estimators.dual_machine import DualMachine, check_C
+from krein.estimators.expansion import KernelExpansion, PairExpansion
 from krein.estimators.machine import check_weights
 from krein.estimators.probabilities import class_probabilities, held_out_values, sigmoids
-from krein.estimators.votes import by_pair, class_tasks, confidences, winners
-from krein.kernels import count_objects
+from krein.estimators.route import Exact
+from krein.estimators.votes import by_pair, class_tasks, confidences, pair_coefficients, winners
+from krein.kernels import Kernel, count_objects
+from krein.solvers.exact import solve_classes
 
 __all__ = ["SVC"]
 
@@ -35,8 +38,8 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
     """C-support vector classification on a factored kernel matrix; exact where the rows are few.
 
     scikit-learn's `sklearn.svm.SVC` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
-    decision function, in memory n k + r² instead of n². Up to 2000 rows the matrix is the kernel's own, and up to
-    20,000, often 50,000, the machine is scikit-learn's (``refine``) if the kernel is psd.
+    decision function, in memory n k + r² instead of n². Up to 2000 rows, and up to 50,000 of a psd kernel, it is
+    scikit-learn's machine (``policy``).
 
     Parameters
     ----------
@@ -122,17 +125,21 @@ n_iter_, shape_fit_
             self.__dict__.pop(name, None)  # of an earlier fit
         if self.probability:
             self._learn_probabilities(objects, kernel, y, labels, weights)
-        a, rows = self._approximated(objects, kernel, weights, labels, limits)
-        labels, limits = labels[self._rows], limits[self._rows]
-        tasks = class_tasks(labels, rows, limits, len(self.classes_), self.multi_class)
-        coefficients, intercepts = self._solve(a, tasks)
-        self._lay_out(coefficients, intercepts, labels)
+        objects, kept = self._kept(objects, weights)
+        labels, limits = labels[kept], limits[kept]
+        route = self._decide(objects, kernel, scored=True)
+        if isinstance(route, Exact) and route.psd and self._fit_at_once(objects, kernel, labels, limits, kept):
+            return self
+        tasks = class_tasks(labels, np.flatnonzero(limits > 0.0), limits, len(self.classes_), self.multi_class)
+        coefficients, self.intercept_ = self._solve(objects, kernel, tasks, labels, limits)
+        self._lay_out(coefficients, labels, kept)
         return self
 
     def _classes(self, y: Any, weights: Array) -> Indices:
         """Set what is known of the classes; returns each row's, -1 for rows that have no weight."""
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        if y.dtype.kind not in "biuUS":  # of whole numbers and words there is nothing to check
+            check_classification_targets(y)
         all_classes = np.unique(y)
         if len(all_classes) < 2:
             raise InputError(f"The number of classes has to be greater than one; got {len(all_classes)} class")
@@ -145,24 +152,62 @@ n_iter_, shape_fit_
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             share = np.bincount(labels[kept], weights=weights[kept], minlength=len(self.classes_))
             self.class_weight_ = share.sum() / (len(self.classes_) * share)
+        elif self.class_weight is None:
+            self.class_weight_ = np.ones(len(self.classes_))
         else:
             self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y[kept])
         if not (np.isfinite(self.class_weight_).all() and (self.class_weight_ > 0.0).all()):
             raise InputError(f"class_weight must be above 0 for every class; got {self.class_weight!r}.")
         return labels
 
-    def _lay_out(self, coefficients: Array, intercepts: Array, labels: Indices) -> None:
+    def _fit_at_once(self, objects: Any, kernel: Kernel, labels: Indices, limits: Array, kept: Indices) -> bool:
+        """Fit all pairs of classes by one call of LIBSVM, where that is quickest; False where they are to be solved."""
+        if self.multi_class != "ovo" or self.warm_start or self._tuned:
+            return False
+        objects = self._use_exactly(objects, kernel)
+        found = solve_classes(
+            kernel, objects, labels, limits, len(self.classes_), tol=self.tol, max_iter=int(self.max_iter),
+            shrinking=bool(self.shrinking), cache_size=self.cache_size,
+        )  # fmt: skip
+        if found is None:
+            return False
+        self.refined_, self._past = True, []
+        self.dual_coef_, self.n_support_, self.intercept_ = found.dual_coef, found.n_support, found.intercepts
+        self._expansion = KernelExpansion(self._kernel, objects, self.dual_coef_.T)
+        self._keep(found.support, kept, self.dual_coef_.T)
+        steps = np.maximum(1, found.n_iter).astype(np.int32)
+        self._set_convergence(found.gaps, steps, [np.array([p]) for p in zip(steps, found.gaps, strict=True)])
+        self.converged_ = found.finished
+        self.fit_status_ = 0 if found.finished else 1
+        self.n_iter_ = steps
+        return True
+
+    def _lay_out(self, coefficients: Array, labels: Indices, kept: Indices) -> None:
         """Set support vectors, grouped by class, and their coefficients in scikit-learn's layout."""
         n_classes = len(self.classes_)
         used = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
         support = used[np.argsort(labels[used], kind="stable")]
-        self._keep(support, coefficients, intercepts)
         self.n_support_ = np.bincount(labels[support], minlength=n_classes).astype(np.int32)
-        if n_classes == 2 or self.multi_class == "ovr":
-            self.dual_coef_ = coefficients[support].T.copy()
-        else:
+        if self._has_pairs:
             self.dual_coef_ = by_pair(coefficients, labels, support, n_classes)
+        else:
+            self.dual_coef_ = coefficients[support].T.copy()
+        self._keep(support, kept)
         self.n_iter_ = self._steps
+
+    def _keep(self, support: Indices, kept: Indices, weights: Array | None = None) -> None:
+        super()._keep(support, kept, weights)
+        if self._places is None and self._has_pairs:  # n_classes - 1 columns do for all pairs
+            e = self._expansion
+            counts = tuple(self.n_support_.tolist())
+            self._expansion = PairExpansion(e.kernel, e.support, np.ascontiguousarray(self.dual_coef_.T), counts)
+
+    @property
+    def _has_pairs(self) -> bool:
+        return len(self.classes_) > 2 and self.multi_class == "ovo"
+
+    def _functions(self) -> Any:
+        return pair_coefficients(self.dual_coef_, self.n_support_) if self._has_pairs else self.dual_coef_.T
 
     def _learn_probabilities(self, objects: Any, kernel: Any, y: Any, labels: Indices, weights: Array) -> None:
         """Set the sigmoids, from the decision values of rows that were held out."""
@@ -193,7 +238,6 @@ n_iter_, shape_fit_
 
     def predict(self, X: Any) -> Any:
         """The class of each row of X."""
-        check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
             raise InputError("break_ties must be False when decision_function_shape is 'ovo'")
         values = self._values(X) + self.intercept_

@@ -9,12 +9,11 @@ import numpy as np
 from sklearn.base import OutlierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
-from krein.approximation import Approximation
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.estimators.dual_machine import DualMachine, check_C
 from krein.estimators.machine import check_weights
-from krein.kernels import count_objects
+from krein.kernels import Kernel, count_objects
 from krein.kernels.kernel import is_number
 from krein.solvers.dense_dual import Task
 
@@ -27,10 +26,12 @@ BOUNDARY = 1e-9  # of the offset: what rounding may move a value by
 class _OneDual(DualMachine):
     """A machine with a single decision function."""
 
-    def _fit_one(self, a: Approximation, task: Task) -> None:
-        coefficients, intercepts = self._solve(a, [task])
+    def _fit_one(
+        self, objects: Any, kernel: Kernel, kept: Indices, task: Task, targets: Array | None = None, limits: Any = None
+    ) -> None:
+        coefficients, self.intercept_ = self._solve(objects, kernel, [task], targets, limits)
         support = np.flatnonzero(coefficients[:, 0])
-        self._keep(support, coefficients, intercepts)
+        self._keep(support, kept)
         self.n_support_ = np.array([len(support)], dtype=np.int32)
         self.dual_coef_ = coefficients[support].T.copy()
         self.n_iter_ = int(self._steps[0])
@@ -41,8 +42,7 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
     """Epsilon-support vector regression on a factored kernel matrix; exact where the rows are few.
 
     scikit-learn's `sklearn.svm.SVR` with the n x n matrix replaced by U M Uᵀ + s I: the same parameters, attributes and
-    predictions. Up to 2000 rows the matrix is the kernel's own, and up to 20,000 of a psd kernel, often 50,000,
-    the machine is scikit-learn's (``refine``).
+    predictions. Up to 2000 rows, and up to 50,000 of a psd kernel, it is scikit-learn's machine (``policy``).
 
     Parameters
     ----------
@@ -80,9 +80,12 @@ approximation, random_state, n_jobs, verbose
         objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
         y = column_or_1d(y, warn=True).astype(np.float64, copy=False)
         weights = check_weights(given, count_objects(objects))
-        a, rows = self._approximated(objects, kernel, weights, y, C * weights)
-        limits = C * weights[self._rows][rows]
-        self._fit_one(a, Task("tube", rows, y[self._rows][rows], -limits, limits, 0.0, float(self.epsilon)))
+        objects, kept = self._kept(objects, weights)
+        y, limits = y[kept], C * weights[kept]
+        self._decide(objects, kernel, scored=True)
+        rows = np.flatnonzero(limits > 0.0)
+        task = Task("tube", rows, y[rows], -limits[rows], limits[rows], 0.0, float(self.epsilon))
+        self._fit_one(objects, kernel, kept, task, y, limits)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -94,8 +97,8 @@ approximation, random_state, n_jobs, verbose
 class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
     """The support of a distribution, on a factored kernel matrix; exact where the rows are few.
 
-    scikit-learn's `sklearn.svm.OneClassSVM` with the n x n matrix replaced by U M Uᵀ + s I; up to 20,000 rows of a psd
-    kernel, often 50,000, it is scikit-learn's (``refine``).
+    scikit-learn's `sklearn.svm.OneClassSVM` with the n x n matrix replaced by U M Uᵀ + s I; up to 2000 rows, and up to
+    50,000 of a psd kernel, it is scikit-learn's machine (``policy``).
 
     Parameters
     ----------
@@ -126,10 +129,14 @@ approximation, random_state, n_jobs, verbose
         given = self._weights(sample_weight)
         objects, _, kernel = self._start(X, weights=given)
         weights = check_weights(given, count_objects(objects))
-        a, rows = self._approximated(objects, kernel, weights)
-        limits = weights[self._rows][rows]
+        objects, kept = self._kept(objects, weights)
+        self._decide(objects, kernel)
+        rows = np.flatnonzero(weights[kept] > 0.0)
+        limits = weights[kept][rows]
         total = float(self.nu) * float(limits.sum())
-        self._fit_one(a, Task("one-class", rows, np.zeros(len(rows)), np.zeros(len(rows)), limits, total))
+        self._fit_one(
+            objects, kernel, kept, Task("one-class", rows, np.zeros(len(rows)), np.zeros(len(rows)), limits, total)
+        )
         self.offset_ = -self.intercept_
         return self
 

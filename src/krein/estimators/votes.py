@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from krein.arrays import Array, Indices
+from krein.estimators.expansion import class_pairs
 from krein.solvers.dense_dual import Task
 
-__all__ = ["by_pair", "class_tasks", "confidences", "winners"]
+__all__ = ["by_pair", "class_tasks", "confidences", "pair_coefficients", "winners"]
 
 
 def class_tasks(labels: Indices, rows: Indices, limits: Array, n_classes: int, scheme: str) -> list[Task]:
@@ -48,6 +51,18 @@ def by_pair(coefficients: Array, labels: Indices, support: Indices, n_classes: i
     return out
 
 
+def pair_coefficients(dual_coef: Array, counts: Indices) -> Any:
+    """The opposite of `by_pair`: coefficients of the support vectors, (n_SV, pairs), sparse."""
+    stops = np.cumsum(counts)
+    columns = []
+    for i, j in combinations(range(len(counts)), 2):
+        column = np.zeros(dual_coef.shape[1])
+        for own, place in ((i, j - 1), (j, i)):
+            column[stops[own] - counts[own] : stops[own]] = dual_coef[place, stops[own] - counts[own] : stops[own]]
+        columns.append(column)
+    return sp.csr_matrix(np.column_stack(columns))
+
+
 def winners(pairs: Array, n_classes: int) -> Indices:
     """The class with the most votes of one-against-one values (n, pairs), the first of equals."""
     return np.asarray(_votes(pairs, pairs > 0.0, n_classes)[0].argmax(axis=1))
@@ -60,10 +75,12 @@ def confidences(pairs: Array, n_classes: int) -> Array:
 
 
 def _votes(pairs: Array, first: Any, n_classes: int) -> tuple[Array, Array]:
-    votes, sums = np.zeros((len(pairs), n_classes)), np.zeros((len(pairs), n_classes))
-    for p, (i, j) in enumerate(combinations(range(n_classes), 2)):
-        votes[:, i] += first[:, p]
-        votes[:, j] += ~first[:, p]
-        sums[:, i] += pairs[:, p]
-        sums[:, j] -= pairs[:, p]
-    return votes, sums
+    one, other = _sides(n_classes)
+    return first @ one + ~first @ other, pairs @ (one - other)
+
+
+@lru_cache(maxsize=16)
+def _sides(n_classes: int) -> tuple[Array, Array]:
+    """The first and the second class of each pair, as rows of zeros and a one, (pairs, classes)."""
+    i, j = class_pairs(n_classes)
+    return np.eye(n_classes)[i], np.eye(n_classes)[j]

@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from krein.errors import KreinWarning
 from krein.estimators import SVC, KernelRidgeClassifier
+from krein.estimators.route import Exact
 
 __all__ = ["Line", "run", "table"]
 
@@ -54,8 +55,8 @@ def run(n: int, seed: int = 0, step: Callable[[str], Any] = lambda what: None) -
             fitted = time.perf_counter()
             accuracy = float(machine.score(X_test, y_test))
             done = time.perf_counter()
-        own = getattr(machine, "approximation_", None)
-        nbytes = 8 * len(X_train) ** 2 if own is None else own.factorization.nbytes
+        exact = isinstance(getattr(machine, "route_", None), Exact) or not hasattr(machine, "route_")
+        nbytes = 8 * len(X_train) ** 2 if exact else machine.approximation_.factorization.nbytes
         yield Line(name, fitted - begin, done - fitted, accuracy, int(nbytes))
 
 

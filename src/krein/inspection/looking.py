@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
 from krein.choice import MAX_ERROR
-from krein.error_estimate import EXACT_ROWS
 from krein.errors import InputError, one_of
 from krein.estimators.corrections import compared, preferred
 from krein.estimators.naming import kernel_for
@@ -23,6 +22,7 @@ from krein.inspection.sampling import Look
 from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
 from krein.kernels.kernel import is_number
 from krein.objects import check_objects
+from krein.policy import DEFAULT
 
 __all__ = ["inspect"]
 
@@ -213,6 +213,8 @@ def _notes(found: Inspection, kernel: Kernel) -> tuple[str, ...]:
         notes.append(f"no eigenvalue of the sample is negative, the smallest is {found.smallest:.3g}{fell}")
     if found.recommended is None:
         notes.append("indefinite: pass y to see which correction helps, or leave correction='auto' to the estimators")
-    if found.n_objects <= EXACT_ROWS:
-        notes.append(f"up to {EXACT_ROWS} objects krein keeps the matrix exactly, unless blocks or rank are given")
+    if found.n_objects <= DEFAULT.exact_rows:
+        notes.append(
+            f"up to {DEFAULT.exact_rows} objects krein keeps the matrix exactly, unless blocks or rank are given"
+        )
     return tuple(notes)

@@ -7,7 +7,7 @@ the one door through which the rest of krein asks a kernel for numbers, so it is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -237,6 +237,12 @@ class BlockEvaluator:
             kernel = evaluator.kernel
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
             yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", start)
+
+    def again(self) -> BlockEvaluator:
+        """The same, with what was prepared, counted wherever it is used from now on."""
+        fresh = replace(self, evaluator=Evaluator(self.evaluator.kernel, chunk_entries=self.evaluator.chunk_entries))
+        vars(fresh).update(n_columns=self.n_columns, _function=self._function)
+        return fresh
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_function"}

@@ -22,7 +22,7 @@ from krein.persistence.values import Decoder, Encoder, MissingFunction, OtherMat
 
 __all__ = ["FORMAT", "load", "save"]
 
-FORMAT = 1  # raised when older versions could not read what this one writes
+FORMAT = 2  # raised when older versions could not read what this one writes
 SUFFIX = ".krein"
 
 
@@ -38,7 +38,8 @@ def save(
     Parameters
     ----------
     model : estimator, Approximation, Factorization or kernel
-        Fitted or not. A fitted one is kept with its training objects, which `approximation_` refers to.
+        Fitted or not. An exact one is kept with what predictions need, an approximated one with its training objects,
+        which `approximation_` refers to.
     path : str or path
         Ends in ".krein". What is there is replaced, once the new file is safely on disk.
     functions : dict of str to callable, optional

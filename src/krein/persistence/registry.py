@@ -27,9 +27,11 @@ from krein.encoding import Categories, Encoder, Numbers
 from krein.error_estimate import ErrorEstimate
 from krein.errors import InputError
 from krein.estimators.embedding import Centred
-from krein.estimators.expansion import Expansion
+from krein.estimators.expansion import FactoredExpansion, KernelExpansion, PairExpansion
+from krein.estimators.given import GivenColumns
 from krein.estimators.gp_posterior import Posterior
 from krein.estimators.naming import _Pairs
+from krein.estimators.route import ByError, ByScore, Exact, Given, Handed
 from krein.estimators.selection import Choice, Trial
 from krein.estimators.sklearn_kernels import AsSklearn, FromSklearn
 from krein.factorization import Factorization
@@ -37,6 +39,8 @@ from krein.kernels import Kernel, Precomputed, Traits, count_objects
 from krein.model import Model, Score
 from krein.partition import Branches, Embedding, Partition
 from krein.persistence.container import TENSORS
+from krein.persistence.earlier import EarlierExpansion, upgraded
+from krein.policy import Policy
 from krein.preprocessing import UnitSphere
 from krein.search import Search
 from krein.solvers.dense_dual import Task
@@ -58,12 +62,13 @@ OWN_KERNELS = (
     kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
     kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping,
+    kernels.DynamicTimeWarping, GivenColumns,
 )  # fmt: skip
 WHOLES = (Model, Approximation, Factorization, BlockSparse)
 PARTS = (
-    Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, Expansion, Centred,
-    Component, Posterior, Choice, Trial, Task, Dual, Numbers, Categories, Encoder, Score,
+    Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, KernelExpansion,
+    PairExpansion, FactoredExpansion, Centred, Component, Posterior, Choice, Trial, Task, Dual, Numbers, Categories,
+    Encoder, Score, Policy, Exact, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
@@ -75,9 +80,10 @@ TYPES: dict[str, type] = {"float": float, "int": int, "bool": bool} | {
     f"numpy.{name}": np.dtype(name).type for name in TENSORS.values()
 }
 HELD: dict[str, Any] = {  # what estimators keep under these names after a fit
-    "approximation": Approximation | None, "approximation_": Approximation, "_uncorrected": Approximation,
-    "_expansion": Expansion, "_preimage": Expansion, "_centred": Centred, "_posterior": Posterior | None,
-    "selection_": Choice | None,
+    "approximation": Approximation | None, "_approximation": Approximation | None, "_uncorrected": Approximation,
+    "_expansion": KernelExpansion | FactoredExpansion, "_preimage": KernelExpansion | FactoredExpansion,
+    "_centred": Centred, "_posterior": Posterior | None, "selection_": Choice | None, "policy": Policy | None,
+    "route_": Exact | Handed | Given | ByError | ByScore,
 }  # fmt: skip
 
 
@@ -128,9 +134,10 @@ def _of_estimator(cls: Any) -> Kind:
     names = set(cls().get_params(deep=False))
 
     def apart(model: Any) -> Fields:
-        for name in vars(model):
+        state = {name: value for name, value in vars(model).items() if name not in getattr(model, "_unsaved", ())}
+        for name in state:
             _check_state(name)
-        return dict(vars(model))
+        return state
 
     def _check_state(name: str) -> None:
         learned = name.isidentifier() and not name.startswith("__") and (name[0] == "_" or name[-1] == "_")
@@ -138,6 +145,7 @@ def _of_estimator(cls: Any) -> Kind:
             raise InputError(f"{name!r} is no parameter of {cls.__name__} and nothing it learns")
 
     def together(given: Fields) -> Any:
+        given = upgraded(given)
         for name, value in given.items():
             _check_state(name)
             if name in HELD and not checker(HELD[name])(value):
@@ -341,6 +349,7 @@ _ALL = (
     *(_of_sklearn(cls, f"sklearn.{cls.__name__}") for cls in OF_SKLEARN),
     _of_sklearn(AsSklearn, "AsSklearn"),
     *map(_of_sparse, SPARSE),
+    Kind("Expansion", EarlierExpansion, lambda value: {}, EarlierExpansion.together),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
     Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
     Kind(

@@ -13,6 +13,7 @@ from krein.report import charts
 from krein.report.charts import Bar
 from krein.report.inspected import spectrum
 from krein.report.markup import Cell, facts, fixed, number, plain, share, si, table
+from krein.report.summary import is_exact, kernel_of
 
 __all__ = ["Fitted", "as_fitted", "blocks", "glance", "machine", "score", "stages", "tried"]
 
@@ -38,7 +39,16 @@ class Fitted:
         return type(self.estimator).__name__
 
     @property
+    def exact(self) -> bool:
+        return is_exact(self.estimator)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.estimator._n_rows)
+
+    @property
     def factorization(self) -> Any:
+        """Of a machine that approximates; an exact one has none."""
         return self.estimator.approximation_.factorization
 
     @property
@@ -49,10 +59,10 @@ class Fitted:
 def as_fitted(model: Any) -> Fitted:
     """A machine, or a model of columns, as this room sees it."""
     estimator = getattr(model, "estimator", model)
-    if not hasattr(estimator, "approximation_"):
+    if not hasattr(estimator, "route_"):
         raise InputError(
-            f"A report needs a fitted krein machine; got {type(model).__name__}, which has no approximation_. Call fit "
-            "first; of a pipeline or a search, pass the machine in it."
+            f"A report needs a fitted krein machine; got {type(model).__name__}, which has no route_. Call fit first; "
+            "of a pipeline or a search, pass the machine in it."
         )
     if estimator is model:
         return Fitted(model, features=getattr(model, "n_features_in_", None))
@@ -65,7 +75,7 @@ def as_fitted(model: Any) -> Fitted:
 
 def glance(fit: Fitted) -> list[str]:
     """What matters most, a sentence each."""
-    out, n, f = [], fit.factorization.shape[0], fit.factorization
+    out, n = [], fit.n_rows
     if fit.score is not None:
         low, high = interval(fit.score)
         sure = "" if low is None else f" ({number('score-interval', low, _scored(fit.score, low))} to "
@@ -76,8 +86,15 @@ def glance(fit: Fitted) -> list[str]:
             f"<strong>{plain(fit.name)}</strong> of {plain(fit.target)}: {plain(fit.score.name)} {mean}{sure} on rows "
             f"it had not seen; without learning {base}."
         )
+    how = fit.correction
+    if fit.exact:
+        out.append(
+            f"{plain(fit.name)} used the kernel's own matrix of {number('objects', n, f'{n:,}')} objects: nothing is "
+            f"approximated; correction {number('correction', how, how)}."
+        )
+        return out
+    f, error = fit.factorization, fit.estimator.relative_error_
     part = f.nbytes / (8 * n**2)
-    error, how = fit.estimator.relative_error_, fit.correction
     out.append(
         f"{plain(fit.name)} holds the matrix of {number('objects', n, f'{n:,}')} objects in "
         f"{number('bytes', f.nbytes, si(f.nbytes))}, {number('memory-share', part, share(part))} of the whole, with an "
@@ -88,21 +105,26 @@ def glance(fit: Fitted) -> list[str]:
 
 def machine(fit: Fitted) -> str:
     """The machine's parameters and what came of them."""
-    e, f, n = fit.estimator, fit.factorization, fit.factorization.shape[0]
-    full = 8 * n**2
+    e, n = fit.estimator, fit.n_rows
     lines = [
         ("Machine", f"<code>{plain(fit.name)}</code>"),
-        ("Kernel", f"<code>{plain(repr(e.approximation_.kernel))}</code>"),
+        ("Kernel", f"<code>{plain(kernel_of(e))}</code>"),
         ("Rows", number("objects", n, f"{n:,}")),
     ]
     if fit.target is not None:
         lines.insert(1, ("Target", plain(fit.target)))
     if fit.features is not None:
         lines.append(("Features", number("features", fit.features, f"{fit.features:,}")))
+    if fit.exact:
+        lines.append(("Matrix", f"the kernel's own: {plain(e.route_.why)}"))
+    else:
+        f, full = fit.factorization, 8 * n**2
+        lines += [
+            ("Blocks", number("blocks", f.n_blocks, f"{f.n_blocks:,}")),
+            ("Directions", number("directions", f.rank, f"{f.rank:,}")),
+            ("Memory", f"{number('bytes', f.nbytes, si(f.nbytes))} of {number('full-bytes', full, si(full))}"),
+        ]
     lines += [
-        ("Blocks", number("blocks", f.n_blocks, f"{f.n_blocks:,}")),
-        ("Directions", number("directions", f.rank, f"{f.rank:,}")),
-        ("Memory", f"{number('bytes', f.nbytes, si(f.nbytes))} of {number('full-bytes', full, si(full))}"),
         ("Error of the matrix", _error(e.relative_error_)),
         ("Correction", number("correction", fit.correction, fit.correction)),
         ("Negative eigenvalues before it", number("n-negative", e.n_negative_, f"{e.n_negative_:,}")),
@@ -116,7 +138,9 @@ def machine(fit: Fitted) -> str:
 
 
 def _spectra(fit: Fitted) -> str:
-    """The machine's matrix before its correction and after it; nothing where it has too many directions."""
+    """The machine's matrix before its correction and after it; nothing where it is not at hand, or too large."""
+    if fit.exact:
+        return ""
     before = getattr(fit.estimator, "_uncorrected", fit.estimator.approximation_).factorization
     if before.rank > LARGEST:
         return ""
@@ -177,6 +201,8 @@ def score(fit: Fitted) -> str:
 
 def blocks(fit: Fitted) -> str:
     """The machine's blocks: rows, ranks, and how strongly they are coupled."""
+    if fit.exact:
+        return ""
     f = fit.factorization
     sizes = [rows.stop - rows.start for rows, _ in f.spans]
     if len(sizes) == 1:
@@ -232,9 +258,13 @@ def _coupling(f: Any) -> str:
     return charts.grid("coupling", "Coupling of blocks", text, shares, labels, held, "Blocks {} of the strongest")
 
 
+def _searched(fit: Fitted) -> Any:
+    return None if fit.exact else fit.estimator.approximation_.search_
+
+
 def tried(fit: Fitted) -> str:
     """What was tried where blocks and rank were left open: by score, or by error."""
-    chosen, searched = getattr(fit.estimator, "selection_", None), fit.estimator.approximation_.search_
+    chosen, searched = getattr(fit.estimator, "selection_", None), _searched(fit)
     if chosen is not None:
         mine = (chosen.n_blocks, chosen.rank, chosen.drop == 0.0, chosen.kernel, chosen.dtype)
         rows: list[list[Cell]] = []
@@ -264,7 +294,7 @@ def tried(fit: Fitted) -> str:
 
 def stages(fit: Fitted) -> list[tuple[str, float]]:
     """What took how long, as far as the machine knows."""
-    chosen, searched = getattr(fit.estimator, "selection_", None), fit.estimator.approximation_.search_
+    chosen, searched = getattr(fit.estimator, "selection_", None), _searched(fit)
     known = {"judging": "Judging it on rows held out", "fitting": "Fitting it to all rows"}
     out = [(known.get(name, name), seconds) for name, seconds in fit.seconds]
     inside = "part of fitting: " if fit.seconds else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from krein.report.markup import fixed, plain, si
 
-__all__ = ["approximation", "factorization", "machine"]
+__all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine"]
 
 
 def factorization(f: Any) -> str:
@@ -26,12 +26,26 @@ def approximation(a: Any) -> str:
 
 def machine(e: Any) -> str:
     """The table of a fitted kernel machine, to stand below scikit-learn's own picture of it."""
-    a = e.approximation_
-    error = getattr(e, "_relative_error", None)  # the property would estimate it
-    known = [("Error before correction", fixed(error))] if error is not None else _error(a.search_)
-    lines = [("Kernel", repr(a.kernel)), *_held(a.factorization), *known]
+    lines = [("Kernel", kernel_of(e))]
+    if is_exact(e):
+        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"the kernel's own, nothing is approximated: {e.route_.why}")]
+    else:
+        a = e.approximation_
+        error = getattr(e, "_relative_error", None)  # the property would estimate it
+        known = [("Error before correction", fixed(error))] if error is not None else _error(a.search_)
+        lines += [*_held(a.factorization), *known]
     lines += [("Correction", str(e.correction_)), ("Negative eigenvalues before it", f"{e.n_negative_:,}")]
     return _table("The kernel matrix it was fitted to", lines)
+
+
+def is_exact(e: Any) -> bool:
+    """Whether a fitted machine used the kernel's own matrix and holds no approximation."""
+    return type(e.route_).__name__ == "Exact" and e._approximation is None
+
+
+def kernel_of(e: Any) -> str:
+    """The kernel of a fitted machine, in words."""
+    return "precomputed" if e._precomputed else repr(e._kernel)
 
 
 def _held(f: Any) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR, OneClassSVM
 
@@ -211,7 +212,7 @@ def libsvm(
     unit = 1.0 if peak == 0.0 or 1.0 / HUGE < peak < HUGE else peak  # its float32 ends at 3e38: K / u and u C have b u
     K, weights = (K, reach) if unit == 1.0 else (K / unit, np.minimum(reach * unit, np.finfo(float).max))
     b = np.zeros(len(task.rows))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)
         if task.kind == "margin":
             sign = np.sign(task.linear)

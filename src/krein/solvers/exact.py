@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
@@ -40,6 +41,8 @@ NARROW_BOX = 10.0
 WIDE_MATRIX_ROWS = 5000
 # A tol below LIBSVM's is met on the matrix, to rounding, up to POLISHED_ROWS rows.
 POLISHED_ROWS = 3000
+# Up to TINY_ROWS rows every tol is met to rounding: it takes no time, and rows of weight 2 are then rows given twice.
+TINY_ROWS = 100
 # LIBSVM's steps where no number is given; what takes more is left to pairs in blocks and to a polish.
 LIBSVM_STEPS = 10_000_000
 # Another way is taken if the kernel's own values show more than EXCESS times the violation LIBSVM was asked for.
@@ -57,7 +60,8 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
     """Return which solver takes ``task``; ``objects`` are its rows, m of them, and ``usual`` is the mean k(x, x).
 
     1. ``"ends"``: the box and the sum leave one point (nu = 1).
-    2. ``"matrix to rounding"``: tol is below 1e-6 and m is at most POLISHED_ROWS.
+    2. ``"matrix to rounding"``: tol is below 1e-6 and m is at most POLISHED_ROWS, or m is at most TINY_ROWS and
+       max_iter is not given.
     3. ``"blocks"``: tol is below 1e-6.
     4. ``"libsvm"``: LIBSVM has the kernel by name, and max_iter is given, or m is at most LIBSVM_ROWS and vectors
        have at most LIBSVM_FEATURES features.
@@ -69,6 +73,8 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
     m = len(task.rows)
     if task.is_full:
         return "ends"
+    if m <= TINY_ROWS and max_iter < 1:
+        return "matrix to rounding"
     if 1e3 * tol < ALLOWED:
         return "matrix to rounding" if m <= POLISHED_ROWS else "blocks"
     named = _named(kernel, objects, task.kind) is not None
@@ -122,8 +128,9 @@ def solve_exactly(
     if left:  # pairs in blocks say themselves what is left
         which = f" in {len(left)} of {len(tasks)} duals" if len(tasks) > 1 else ""
         limit = f" (max_iter={max_iter})" if max_iter > 0 else ""
+        gap = max(dual.gap for dual in left)
         warn(
-            f"Solver terminated early{limit}: the relative duality gap is {max(dual.gap for dual in left):.2g}{which}, "
+            f"Solver terminated early{limit} with a relative duality gap of {gap:.2g}{which}; "
             f"tol={tol:g} was asked for. Raise max_iter or tol, lower C, or pre-process the data with StandardScaler "
             "or MinMaxScaler.",
             NotConverged,
@@ -283,11 +290,11 @@ def solve_classes(
     """Return the duals of every pair of classes by one call of LIBSVM; None where `solve_exactly` is to be asked.
 
     ``labels`` are 0 to n_classes - 1, or -1 for a row that takes no part; ``limits`` are C times the weight of each
-    row. That is where tol is below 1e-6, where rows are many (CLASS_ROWS a pair, CLASS_ROWS_IN_ALL), where LIBSVM
-    neither has the kernel by name for such vectors nor takes its matrix (CLASS_MATRIX_ROWS rows), where it does not
-    come to an end, and where the kernel's own values contradict it.
+    row. None is returned where tol is below 1e-6 or rows are at most TINY_ROWS, where rows are many (CLASS_ROWS a pair,
+    CLASS_ROWS_IN_ALL), where LIBSVM neither has the kernel by name for such vectors nor takes its matrix
+    (CLASS_MATRIX_ROWS rows), where it does not come to an end, and where the kernel's own values contradict it.
     """
-    if 1e3 * tol < ALLOWED:
+    if 1e3 * tol < ALLOWED or (len(labels) <= TINY_ROWS and max_iter < 1):
         return None
     rows = None
     if labels.min() < 0:
@@ -310,7 +317,7 @@ def solve_classes(
         exact = exact if given is objects else Exact(kernel, given)
     limit = int(max_iter) if max_iter > 0 else LIBSVM_STEPS
     machine = SVC(C=1.0, tol=ALLOWED, max_iter=limit, shrinking=bool(shrinking), cache_size=cache_size, **named)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)
         machine.fit(given, labels, sample_weight=limits)
     finished = machine.fit_status_ == 0
@@ -331,9 +338,9 @@ def solve_classes(
         return None
     if not finished:
         warn(
-            f"Solver terminated early (max_iter={max_iter}): the relative duality gap is {gaps.max():.2g}, tol={tol:g} "
-            "was asked for. Raise max_iter or tol, lower C, or pre-process the data with StandardScaler or "
-            "MinMaxScaler.",
+            f"Solver terminated early (max_iter={max_iter}) with a relative duality gap of {gaps.max():.2g}; "
+            f"tol={tol:g} was asked for. Raise max_iter or tol, lower C, or pre-process the data with StandardScaler "
+            "or MinMaxScaler.",
             NotConverged,
         )
     return Classes(

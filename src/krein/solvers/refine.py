@@ -139,7 +139,8 @@ class _State:
         return self.task.spread(usual) or usual * float(self.task.high.max())
 
     def _gather(self, where: Indices) -> None:
-        self.where, self.inside = where, np.zeros(len(self.b), dtype=bool)
+        self.where = where
+        self.inside = np.zeros(len(self.b), dtype=bool)
         self.inside[where] = True
         self.pool = Pool(self.exact, where, self.nbytes)
 

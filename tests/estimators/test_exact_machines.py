@@ -1,22 +1,27 @@
-"""Some thousand rows of a psd kernel: nothing is approximated, and what comes out is scikit-learn's."""
+"""Exact fits of psd kernels: nothing is approximated, and what comes out is scikit-learn's."""
 
 from __future__ import annotations
 
+import pickle
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from sklearn import svm
+from sklearn.base import clone
 from sklearn.datasets import make_classification, make_friedman1
 from sklearn.kernel_ridge import KernelRidge as TheirRidge
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 import krein
-from krein.estimators import ridge_solve, whole
+from krein.estimators import ridge_solve
 from krein.estimators.cache import clear_cache
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from krein.estimators.ridge_solve import solve_whole
+from krein.estimators.ridge_solve import solve_exactly
+from krein.estimators.route import Exact
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
 from krein.solvers import exact
@@ -44,7 +49,7 @@ def test_a_default_svc_is_scikit_learns(form: str) -> None:
     theirs = svm.SVC(decision_function_shape="ovo", gamma=0.2).fit(X, y)
     X, new = (sp.csr_matrix(A) if form == "sparse" else A for A in (X, new))
     ours = SVC(decision_function_shape="ovo", gamma=0.2, random_state=0).fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     assert ours.converged_
     assert ours.selection_ is None
     dense = new.toarray() if form == "sparse" else new
@@ -57,10 +62,10 @@ def test_regression_and_one_class_too() -> None:
     X, y, new, _ = numbers()
     for options in ({"kernel": "rbf"}, {"kernel": "poly", "degree": 6, "coef0": 1.0, "gamma": 0.1}):
         ours, theirs = SVR(random_state=0, **options).fit(X, y), svm.SVR(**options).fit(X, y)
-        assert ours.refined_
+        assert isinstance(ours.route_, Exact)
         np.testing.assert_allclose(ours.predict(new), theirs.predict(new), atol=1e-3 * np.ptp(y))
     ours, theirs = OneClassSVM(nu=0.1, random_state=0).fit(X), svm.OneClassSVM(nu=0.1).fit(X)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     size = np.abs(theirs.offset_[0])
     np.testing.assert_allclose(ours.decision_function(new), theirs.decision_function(new), atol=2e-3 * size)
     assert (ours.predict(new) == theirs.predict(new)).mean() >= 0.99
@@ -72,7 +77,7 @@ def test_a_kernel_that_libsvm_does_not_have(rows: int, monkeypatch: pytest.Monke
     X, y, new = classes(2200, 2)
     ours = SVC(kernel="laplacian", gamma=0.2, random_state=0).fit(X, y)
     theirs = svm.SVC(kernel="precomputed").fit(laplacian_kernel(X, gamma=0.2), y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     wanted = theirs.decision_function(laplacian_kernel(new, X, gamma=0.2))
     np.testing.assert_allclose(ours.decision_function(new), wanted, atol=5e-3)
 
@@ -102,21 +107,6 @@ def test_the_gap_is_that_of_the_kernel_itself() -> None:
     assert model.gap_ == pytest.approx((primal - dual) / dual, rel=0.05)
 
 
-def test_what_is_said_of_the_matrix_is_kept() -> None:
-    X, y, _ = classes(2050, 2)
-    for said in ({"n_blocks": 4, "rank": 8}, {"rank": 8, "n_blocks": 2, "max_memory": 1e7}, {"max_error": 0.5}):
-        assert not KernelRidgeClassifier(kernel="rbf", alpha=0.1, random_state=0, **said).fit(X, y).refined_
-        assert not SVC(random_state=0, **said).fit(X, y).refined_
-    a = krein.approximate(X, krein.RBF(gamma=0.2), n_blocks=3, rank=8, random_state=0)
-    assert not KernelRidgeClassifier(approximation=a, alpha=0.1).fit(X, y).refined_
-    few = krein.Linear()  # of few features a factorization is exact, and smaller
-    assert not KernelRidgeClassifier(kernel=few, alpha=0.1).fit(X, y).refined_
-    square = {"n_blocks": 4, "rank": 8, "correction": "square", "random_state": 0}
-    squared = SVC(**square | {"refine": "auto"}).fit(X, y)
-    assert squared.correction_ == "square"
-    assert not SVC(correction="square")._takes_whole(X, krein.RBF(gamma=0.2), 10**4)
-
-
 # -- ridge -------------------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +118,7 @@ def test_a_default_ridge_is_scikit_learns(weighted: bool) -> None:
     for alpha in (0.5, np.array([0.1, 3.0])):
         ours = KernelRidge(alpha=alpha, kernel="rbf", gamma=0.7, random_state=0).fit(X, Y, sample_weight=weights)
         theirs = TheirRidge(alpha=alpha, kernel="rbf", gamma=0.7).fit(X, Y, sample_weight=weights)
-        assert ours.refined_
+        assert isinstance(ours.route_, Exact)
         np.testing.assert_allclose(ours.predict(new), theirs.predict(new), rtol=1e-7)
         np.testing.assert_allclose(ours.dual_coef_, theirs.dual_coef_, atol=1e-7 * np.abs(theirs.dual_coef_).max())
 
@@ -136,7 +126,7 @@ def test_a_default_ridge_is_scikit_learns(weighted: bool) -> None:
 def test_alpha_is_left_out_of_some_rows_and_learnt_from_all() -> None:
     X, y, new, y_new = numbers(2050)
     ours = KernelRidge(alpha="loo", kernel="rbf", gamma=0.7, random_state=0).fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     assert ours.loo_scores_.shape == ours.alphas_.shape
     same, *others = (
         TheirRidge(alpha=alpha, kernel="rbf", gamma=0.7).fit(X, y) for alpha in (ours.alpha_, *ours.alphas_[::5])
@@ -150,30 +140,46 @@ def test_alpha_is_left_out_of_some_rows_and_learnt_from_all() -> None:
 def test_a_classifier_of_many_classes() -> None:
     X, y, new = classes(2100, 4)
     ours = KernelRidgeClassifier(gamma=0.2, random_state=0).fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     codes = np.where(y[:, None] == np.arange(4), 1.0, -1.0)
     theirs = TheirRidge(alpha=ours.alpha_, kernel="rbf", gamma=0.2).fit(X, codes)
     np.testing.assert_allclose(ours.decision_function(new), theirs.predict(new), atol=1e-7)
 
 
 @pytest.mark.parametrize("n", [2, 3, 150, 151])
-def test_half_of_the_matrix_is_enough(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("single_rows", [0, 1000], ids=["single precision, refined", "double precision"])
+def test_the_system_is_solved_to_double_precision(n: int, single_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ridge_solve, "CHUNK", 40 * n)  # rows come in several pieces
     rng = np.random.default_rng(n)
     X, y, weights = rng.normal(size=(n, 3)), rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
     ridges = np.array([0.1, 2.0, 0.1])
-    found = solve_whole(krein.RBF(gamma=0.5), X, weights, y, ridges)
+    found = solve_exactly(krein.RBF(gamma=0.5), X, weights, y, ridges, single_rows)
     for j, t in enumerate(ridges):
-        wanted = np.linalg.solve(rbf_kernel(X, gamma=0.5) + np.diag(t / weights), y[:, j])
-        np.testing.assert_allclose(found[:, j], wanted, atol=1e-11 * np.abs(wanted).max())
+        K = rbf_kernel(X, gamma=0.5)
+        wanted = np.linalg.solve(K + np.diag(t / weights), y[:, j])
+        allowed = 1e-11 if single_rows else 1e-5  # of y, which is what rounding the kernel may cost a prediction
+        np.testing.assert_allclose(K @ found[:, j], K @ wanted, atol=allowed * np.abs(y[:, j]).max())
+
+
+@pytest.mark.parametrize("alpha", [1e-2, 1e-4, 1e-6])
+def test_a_small_alpha_costs_single_precision_no_digits_of_a_prediction(alpha: float) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 4))
+    y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(400, 1))
+    K = rbf_kernel(X, gamma=0.3)
+    found = solve_exactly(krein.RBF(gamma=0.3), X, np.ones(400), y, np.array([alpha]), single_rows=0)
+    wanted = np.linalg.solve(K + alpha * np.eye(400), y)
+    np.testing.assert_allclose(K @ found, K @ wanted, atol=1e-5 * np.abs(y).max())
 
 
 def test_a_singular_matrix_is_left_to_others() -> None:
     X = np.repeat(np.random.default_rng(0).normal(size=(40, 3)), 2, axis=0)
     ones, y = np.ones(len(X)), np.ones((len(X), 1))
-    with pytest.warns(krein.KreinWarning, match="alpha = 0 leaves a matrix of 80 rows that is singular"):
-        assert solve_whole(krein.RBF(gamma=0.5), X, ones, y, np.zeros(1)) is None
-    found = solve_whole(krein.RBF(gamma=0.5), X, ones, y, np.ones(1))
+    assert solve_exactly(krein.RBF(gamma=0.5), X, ones, y, np.zeros(1)) is None
+    with pytest.warns(krein.KreinWarning) as said:
+        KernelRidge(0.0, kernel="rbf", gamma=0.5, policy=krein.Policy(exact_rows=50), random_state=0).fit(X, y)
+    assert "alpha = 0 leaves a matrix of 80 rows that is singular to rounding" in str(said[0].message)
+    found = solve_exactly(krein.RBF(gamma=0.5), X, ones, y, np.ones(1))
     np.testing.assert_allclose((rbf_kernel(X, gamma=0.5) + np.eye(len(X))) @ found, y, atol=1e-12)
 
 
@@ -184,14 +190,14 @@ def test_a_given_matrix_that_is_psd_is_taken_as_it_is() -> None:
     X, y, new = classes(2100)
     K, R = rbf_kernel(X, gamma=0.1), rbf_kernel(new, X, gamma=0.1)
     ours, theirs = SVC(kernel="precomputed", random_state=0).fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     np.testing.assert_array_equal(ours.predict(R), theirs.predict(R))
     target = X[:, 0] * X[:, 1]
     mine, yours = KernelRidge(kernel="precomputed").fit(K, target), TheirRidge(kernel="precomputed").fit(K, target)
     np.testing.assert_allclose(mine.predict(R), yours.predict(R), atol=1e-8)
     with pytest.warns(krein.KreinWarning, match="indefinite matrix"):
         bent = SVC(kernel="precomputed", random_state=0).fit(np.tanh(0.1 * X @ X.T - 1.0), y)
-    assert not bent.refined_
+    assert not isinstance(bent.route_, Exact)
     assert bent.n_negative_ > 0
 
 
@@ -204,7 +210,7 @@ def test_coefficients_that_are_small_beside_the_box_are_no_zeros(kernel: str, C:
     y = np.sin(X[:, 0] / scale) + X[:, 1] * X[:, 2] / scale**2 > 0.0
     ours, theirs = SVC(kernel=kernel, gamma=1.0, C=C).fit(X, y), svm.SVC(kernel=kernel, gamma=1.0, C=min(C, 1e10))
     theirs.fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     np.testing.assert_array_equal(ours.support_, theirs.support_)
     assert ours.score(X, y) == theirs.score(X, y) == 1.0
 
@@ -221,7 +227,7 @@ def test_targets_far_from_zero_are_met_as_closely(change: str, kernel: str, monk
     ours = SVR(kernel=kernel, gamma=0.2, epsilon=0.1 * unit, C=unit).fit(X, y)
     same: Any = "rbf" if kernel == "rbf" else lambda A, B: laplacian_kernel(A, B, gamma=0.2)
     theirs = svm.SVR(kernel=same, gamma=0.2, epsilon=0.1 * unit, C=unit).fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=0.0, atol=3e-3 * unit)
 
 
@@ -239,16 +245,9 @@ def test_one_row_of_hardly_any_weight_changes_nothing() -> None:
     weights = np.ones(len(X))
     weights[0] = 1e-15
     machine = KernelRidge(kernel="rbf", alpha=0.1, gamma=0.3).fit(X, y, sample_weight=weights)
-    assert machine.refined_
+    assert isinstance(machine.route_, Exact)
     rest = TheirRidge(kernel="rbf", alpha=0.1, gamma=0.3).fit(X[1:], y[1:])
     np.testing.assert_allclose(machine.predict(new), rest.predict(new), atol=1e-7)
-
-
-def test_what_is_said_of_the_storage_or_of_links_is_heard_and_the_rest_is_silent() -> None:
-    X, y, _ = classes(2100, 2)
-    assert not SVC(dtype="float32").fit(X, y).refined_
-    assert not SVC(drop=1.0).fit(X, y).refined_
-    assert SVC(gamma=50.0).fit(X, y).refined_  # blocks of rank 32 carry nothing of that, and nobody asked for them
 
 
 @pytest.mark.slow
@@ -258,7 +257,7 @@ def test_the_import_may_be_changed(n: int) -> None:
     theirs = svm.SVC().fit(X, y)
     clear_cache()
     ours = SVC(random_state=0).fit(X, y)
-    assert ours.refined_
+    assert isinstance(ours.route_, Exact)
     assert (ours.predict(new) == theirs.predict(new)).mean() >= 0.995
 
 
@@ -270,34 +269,160 @@ def test_the_import_of_ridge_may_be_changed() -> None:
     np.testing.assert_allclose(ours.predict(new), theirs.predict(new), rtol=1e-6)
 
 
-def test_a_box_that_is_wide_leaves_many_rows_to_blocks() -> None:
-    X, y, _ = classes(3000)
-    some = SVC(C=1.0)
-    few, many = np.ones(3000), np.zeros((30_000, X.shape[1]))
-    kernel = krein.RBF(gamma=0.1)
-    assert some._screens(X, kernel, None, few)
-    mostly = np.where(np.arange(30_000) % 5 < 2, 1e3, 1.0)
-    assert not some._screens(many, kernel, None, mostly)  # weights over magnitudes
-    numbers = np.sin(np.arange(30_000))
-    numbers[0] = 1e9  # says nothing of the others
-    assert not SVR(C=100.0)._screens(many, kernel, numbers, np.full(30_000, 100.0))
-    assert SVR(C=1.0)._screens(many, kernel, numbers, np.ones(30_000))
-    assert some._screens(many, kernel, None, np.ones(30_000))
-    assert not some._screens(many, kernel, None, np.full(30_000, 100.0))  # pairs of rows would take too long
-    assert not some._screens(np.zeros((51_000, 3)), kernel, None, np.ones(51_000))
-    assert not some._screens(np.zeros((30_000, 100)), kernel, None, np.ones(30_000))  # rows that are dear to evaluate
-    assert not SVC(refine=None)._screens(many, kernel, None, np.ones(30_000))
-    assert SVC(C=1.0, random_state=0).fit(X, y).refined_
+def test_an_exact_machine_keeps_what_prediction_needs(tmp_path: Any) -> None:
+    X, y, new = classes(600, 3)
+    values = X[:, 0] ** 2
+    for ours, theirs, target in (
+        (SVC(), svm.SVC(), y),
+        (SVR(), svm.SVR(), values),
+        (OneClassSVM(), svm.OneClassSVM(), None),
+        (KernelRidge(kernel="rbf"), TheirRidge(kernel="rbf"), values),
+    ):
+        ours.fit(X, target)
+        theirs.fit(X, target)
+        krein.save(ours, tmp_path / "model.krein")
+        size = (tmp_path / "model.krein").stat().st_size
+        assert size <= 3 * len(pickle.dumps(theirs)) + 100_000
+        assert len(pickle.dumps(ours)) <= 3 * len(pickle.dumps(theirs)) + 100_000
+        loaded = krein.load(tmp_path / "model.krein")
+        np.testing.assert_array_equal(loaded.predict(new), ours.predict(new))
+        assert loaded.relative_error_ == 0.0
+        with pytest.raises(AttributeError, match="not saved"):
+            loaded.approximation_  # noqa: B018
 
 
-def test_a_polynomial_of_few_features_is_left_to_its_factorization() -> None:
-    rows = np.zeros((9000, 10))
-    few, many = (krein.Polynomial(degree=d, gamma=0.1, coef0=1.0) for d in (2, 4))  # of 66 and of 1001 features
-    assert not whole.affordable(rows, few, 20_000)
-    assert whole.affordable(rows, many, 20_000)
+@pytest.mark.parametrize(
+    "machine", [SVC(), SVR(), OneClassSVM(), KernelRidge(kernel="rbf"), KernelRidgeClassifier(1.0)]
+)
+def test_a_psd_kernel_is_evaluated_once_and_never_decomposed(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, _ = classes(300, 2)
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("an eigendecomposition of an exact fit")
+
+    for room, name in ((np.linalg, "eigh"), (np.linalg, "eigvalsh"), (scipy.linalg, "eigh"), (np.linalg, "svd")):
+        monkeypatch.setattr(room, name, refused)
+    with krein.counting() as spent:
+        machine.fit(X, y)
+    assert spent.n_evaluations <= 1.1 * 300**2
 
 
-def test_rows_in_single_precision_are_held_in_double_where_they_are_exact() -> None:
-    X, y, _ = classes(300)
-    assert SVC().fit(X.astype(np.float32), y).approximation_.factorization.dtype == "float64"
-    assert SVC(dtype="float32").fit(X, y).approximation_.factorization.dtype == "float32"
+def test_the_walk_of_a_small_svc_passes_no_room_of_the_approximation() -> None:
+    X, y, _ = classes(1500, 2)
+    SVC().fit(X[:50], y[:50])  # imports are not part of the walk
+    seen: list[str] = []
+
+    def watch(frame: Any, event: str, arg: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("krein.") and (not seen or seen[-1] != name):
+            seen.append(name)
+
+    sys.setprofile(watch)
+    try:
+        SVC().fit(X, y)
+    finally:
+        sys.setprofile(None)
+    rooms = {name.removeprefix("krein.") for name in seen}
+    never = ("approximation", "building", "partition", "factorization", "spectrum", "eigensystem", "bases", "shared")
+    assert rooms.isdisjoint(never)
+    assert len(rooms) <= 24  # 36 before a fit had one route
+    assert {"estimators.svm", "estimators.machine", "estimators.route", "solvers.exact"} <= rooms
+
+
+def test_one_row_is_compared_with_the_support_vectors_alone() -> None:
+    X, y, new = classes(500, 2)
+    model = SVC().fit(X, y)
+    with krein.counting() as spent:
+        model.predict(new[:1])
+    assert spent.n_evaluations == len(model.support_)
+
+
+@pytest.mark.parametrize("how", ["square", "clip", "flip", "shift", "krein"])
+@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.25), krein.TL1(rho=3.0)], ids=["psd", "indefinite"])
+@pytest.mark.filterwarnings("ignore:.*indefinite matrix")
+def test_a_correction_reaches_new_rows_as_dense_algebra_has_it(kernel: Any, how: str) -> None:
+    X, y, new = classes(200, 2)
+    K = kernel(X)
+    values, V = np.linalg.eigh(K)
+    changed = {
+        "square": values**2, "clip": np.maximum(values, 0.0), "flip": np.abs(values), "krein": np.abs(values),
+        "shift": values + max(0.0, -values[0]),
+    }[how]  # fmt: skip
+    kept = np.abs(values) > 1e-10 * np.abs(values).max()
+    ratio = np.where(kept, changed / np.where(kept, values, 1.0), 0.0) if how != "shift" else np.ones(200)
+    theirs = svm.SVC(kernel="precomputed", tol=1e-8).fit((V * changed) @ V.T, y)
+    b = np.zeros(200)
+    b[theirs.support_] = theirs.dual_coef_[0]
+    wanted = kernel(new, X) @ ((V * ratio) @ V.T @ b) + theirs.intercept_[0]
+    ours = SVC(kernel=kernel, correction=how, tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(new), wanted, atol=1e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.filterwarnings("ignore:.*indefinite matrix")
+def test_rows_changed_after_a_fit_change_no_prediction() -> None:
+    X, y, new = classes(120, 2)
+    tl1 = krein.TL1(rho=3.0)
+    for machine in (
+        SVC(), SVC(kernel=tl1, correction="clip"), SVR(kernel=tl1, correction="flip"), OneClassSVM(kernel=tl1),
+        KernelRidge(kernel="rbf"), KernelRidgeClassifier(kernel=tl1), krein.KernelPCA(3, kernel="rbf"), krein.MEKA(5),
+        krein.GaussianProcessRegressor(kernel="rbf", optimizer=None, alpha=0.1),
+    ):  # fmt: skip
+        rows = X.copy()
+        machine.fit(rows, y)
+        ask = machine.transform if hasattr(machine, "transform") else machine.predict
+        expected = ask(new)
+        rows *= 3.0
+        np.testing.assert_array_equal(ask(new), expected)
+
+
+def test_a_second_fit_keeps_nothing_of_the_first() -> None:
+    X, y, _ = classes(300, 2)
+    for machine in (
+        SVC(),
+        SVR(),
+        OneClassSVM(),
+        KernelRidge(kernel="rbf"),
+        krein.GaussianProcessRegressor(kernel="rbf"),
+    ):
+        machine.set_params(random_state=0)
+        fresh = len(pickle.dumps(clone(machine).fit(X[:50], y[:50])))
+        again = clone(machine).set_params(n_blocks=3, rank=10).fit(X, y).set_params(n_blocks="auto", rank="auto")
+        assert len(pickle.dumps(again.fit(X[:50], y[:50]))) <= 1.2 * fresh
+    process = krein.GaussianProcessRegressor(kernel="rbf", random_state=0).fit(X, y)
+    assert not hasattr(process.set_params(n_blocks=3, rank=10).fit(X, y), "L_")
+
+
+def test_an_approximation_that_was_asked_for_is_in_no_pickle_or_file(tmp_path: Any) -> None:
+    X, y, _ = classes(200, 2)
+    model = SVC().fit(X, y)
+    before = len(pickle.dumps(model))
+    with pytest.warns(krein.KreinWarning, match="built now"):
+        assert model.approximation_ is model.approximation_
+    assert len(pickle.dumps(model)) == before
+    krein.save(model, tmp_path / "model.krein")
+    assert not hasattr(krein.load(tmp_path / "model.krein"), "approximation_")
+    assert "approximation_" in dir(model)
+    model._repr_html_()  # which shows what is there and computes nothing
+
+
+def test_a_system_that_is_given_up_says_how_good_its_substitute_is() -> None:
+    X = np.random.default_rng(0).normal(size=(2200, 25))
+    X[1100:] = X[:1100]
+    y = np.sin(X[:, 0])
+    with pytest.warns(krein.KreinWarning) as said:
+        model = KernelRidge(0.0, kernel="rbf", gamma=0.05, random_state=0).fit(X, y)
+    assert "relative_error_ says" in str(said[0].message)
+    assert "singular" in model.route_.why
+    K = rbf_kernel(X, gamma=0.05)
+    error = np.linalg.norm(model.approximation_.factorization.to_dense() - K) / np.linalg.norm(K)
+    assert model.relative_error_ == pytest.approx(error, rel=0.3)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-60, 1e60, 1e300])
+def test_targets_of_any_scale_are_solved_in_single_precision_too(scale: float) -> None:
+    X, y, _, _ = numbers(300)
+    one, other = (
+        solve_exactly(krein.RBF(gamma=0.5), X, np.ones(300), y[:, None] * size, np.ones(1), single_rows=0)
+        for size in (1.0, scale)
+    )
+    np.testing.assert_allclose(other / scale, one, rtol=1e-6)

@@ -1,0 +1,88 @@
+"""The limits that decide how a fit goes, in one place. Ground: knows only the errors.
+
+A number that changes what a user gets is a field of `Policy`; a number that only concerns rounding, tiles or speed
+stays where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from numbers import Real
+
+from krein.errors import InputError
+
+__all__ = ["DEFAULT", "Policy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Limits of the decision that every fit begins with (`krein.estimators.route.choose_route`).
+
+    Pass one to a machine to move a limit: ``SVC(policy=krein.Policy(svm_rows=10_000))``. ``exact_rows`` comes first: a
+    limit below it has no effect. The defaults come from measurements (`benchmarks/run.py curve`).
+
+    Parameters
+    ----------
+    exact_rows : int
+        Up to this many rows every machine uses the kernel's own matrix, also of a kernel that may be indefinite: its
+        eigendecomposition costs n³ and tells how many eigenvalues are negative. `krein.approximate` with nothing given
+        returns the exact matrix up to as many rows.
+    svm_rows : int
+        Up to this many rows SVC, SVR and OneClassSVM solve the dual of a psd kernel on vectors exactly.
+    ridge_rows : int
+        Up to this many rows ridge solves the linear system of a psd kernel exactly, by Cholesky factorization. It
+        holds 4 n² bytes.
+    process_rows : int
+        Up to this many rows a Gaussian process conditions on all rows exactly, by Cholesky factorization. It holds
+        8 n² bytes.
+    process_learning_rows : int
+        A Gaussian process learns its kernel's parameters on all rows up to this many, and on so many drawn at random
+        beyond. An approximated one learns on half of them and on some neighbourhoods.
+    components_rows : int
+        Up to this many rows KernelPCA takes the leading eigenvectors of the own matrix of a psd kernel. It holds 8 n²
+        bytes.
+    clustering_rows : int
+        Up to this many rows SpectralClustering cuts the own matrix of a psd kernel. It holds 8 n² bytes, and as many
+        again where clusters are so well separated that the matrix is factored.
+    matrix_rows : int
+        Up to this many rows the limits above hold for objects without vectors, and for given matrices: all of their
+        n² similarities are evaluated.
+    loo_rows : int
+        ``alpha="loo"`` chooses alpha by leaving out rows of a sample of this size where the exact system is solved.
+    feature_dimension : int
+        A kernel whose feature space has at most this many dimensions (and an eighth of the rows) is factored exactly:
+        one block of that rank.
+    max_memory : float
+        Bytes that blocks and ranks chosen by score may take where ``max_memory`` is not given.
+    plain_shape : tuple of two int
+        Blocks and rank of the approximation where there is no target to choose them by and nothing was given.
+    """
+
+    exact_rows: int = 2000
+    svm_rows: int = 50_000
+    ridge_rows: int = 25_000
+    process_rows: int = 10_000
+    process_learning_rows: int = 2000
+    components_rows: int = 15_000
+    clustering_rows: int = 15_000
+    matrix_rows: int = 5000
+    loo_rows: int = 2000
+    feature_dimension: int = 400
+    max_memory: float = 2.0**30
+    plain_shape: tuple[int, int] = (4, 128)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "plain_shape":
+                if not (isinstance(value, tuple) and len(value) == 2 and all(_is_number(v) and v >= 1 for v in value)):
+                    raise InputError(f"Policy.plain_shape must be two numbers, blocks and rank; got {value!r}.")
+            elif not (_is_number(value) and value >= 0):
+                raise InputError(f"Policy.{field.name} must be a number of at least 0; got {value!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+DEFAULT = Policy()
