@@ -353,7 +353,7 @@ class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
     alphas : array, optional
         What "loo" chooses from; by default 15 values between 1e-5 and 100 times the mean k(x, x).
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
-approximation, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`, and `KernelRidge` for ``correction``.
 
     Attributes

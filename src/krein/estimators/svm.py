@@ -58,17 +58,17 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         times as long. scikit-learn is giving its own up for `sklearn.calibration.CalibratedClassifierCV`, which takes
         this SVC as well.
     tol : float, default=1e-6
-        The duality gap to reach, relative to the objective. Up to 1e-4 small duals are solved to rounding. Where
-        ``refined_`` no row violates its condition by more than 1000 tol or 1e-3, LIBSVM's default, whichever is less.
+        The duality gap to reach, relative to the objective. An exact machine leaves no row that violates its condition
+        by more than 1000 tol or 1e-3, LIBSVM's default, whichever is less; duals of up to 100 rows, and of up to 3000
+        with a tol below 1e-6, are solved to rounding.
     max_iter : int, default=-1
         Steps of a dual's solver: LIBSVM's where the rows are few, interior-point steps where they are many. -1: no
         limit for the former, 200 for the latter.
-    refine : "auto", "exact" or None, default="auto"
-        "exact": the factored solution is only where the search starts, and the result is the SVM of the kernel itself,
-        predictions included. For psd kernels. "auto" does so up to 20,000 rows where nothing is said of blocks, rank,
-        error or memory (duals of few rows need no start, LIBSVM solves them), and up to 50,000 for an RBF or polynomial
-        kernel of up to 64 features and C k(x, x) up to 10: that is quicker than to choose blocks. None leaves it to
-        blocks. ``refined_`` says whether it was done.
+    refine : {"auto", "exact", None}, default="auto"
+        Whether the dual of the kernel itself is solved. "auto" does so up to ``policy.svm_rows`` rows of a psd kernel
+        where nothing is said of blocks, rank, error or memory. "exact" does so for any number of rows of a psd kernel;
+        beside given blocks the factored solution is where the search starts. None leaves more than
+        ``policy.exact_rows`` rows to blocks.
     warm_start : bool, default=False
         Start from the last fit's duals, for a path of C on the same rows.
     shrinking, cache_size
@@ -78,7 +78,7 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         back by the signs of the spectrum, so that new objects are compared by the kernel as it is. "none" leaves the
         dual as it is, not convex, and finds a stationary point as LIBSVM does; up to 3000 rows.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
-approximation, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
@@ -87,13 +87,12 @@ approximation, random_state, n_jobs, verbose
 n_iter_, shape_fit_
         As in scikit-learn; of a corrected matrix, the coefficients are those of its own dual. With
         ``multi_class="ovr"`` dual_coef_ has one row per class.
-    approximation_, correction_, n_negative_, relative_error_
-        The matrix that was used, what was done to make it psd, how many eigenvalues were negative before, and its
-        error.
+    route_, approximation_, correction_, n_negative_, relative_error_
+        How the fit went; the matrix that was used, what was done to make it psd, how many eigenvalues were negative
+        before, and its error.
     converged_, gap_, gap_paths_, refined_
-        Whether all duals reached what ``tol`` asks for, the largest relative duality gap (of a refined machine with a
-        wide box it says little), how it fell, and whether the solution is the exact kernel's, in which
-        ``approximation_`` has no part.
+        Whether all duals reached what ``tol`` asks for, the largest relative duality gap (of an exact machine with a
+        wide box it says little), how it fell, and whether the solution is that of a psd kernel itself.
     probA_, probB_
         The sigmoids of ``probability``, one per dual.
     """

@@ -53,7 +53,7 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
     tol, max_iter, refine, warm_start, shrinking, cache_size, correction
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
-approximation, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
@@ -107,7 +107,7 @@ class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
     tol, max_iter, refine, warm_start, shrinking, cache_size, correction
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
-approximation, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.machine.KernelMachine`.
 
     Attributes
