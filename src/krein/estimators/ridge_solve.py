@@ -24,8 +24,11 @@ from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_
 
 __all__ = ["solve_exactly", "solve_factored"]
 
-LOST = 1e-5  # Rounding may cost a prediction this share of y; where it may cost more, a warning says so,
-GIVEN_UP = 1e-2  # and where it may cost this share, the system counts as singular. (Few rows have a better way.)
+LOST = (
+    1e-5  # Single precision may cost a prediction this share of y, and where few rows have a better way rounding may.
+)
+TOLD = 1e-3  # Where rounding may cost a prediction this share of y, a warning says so,
+GIVEN_UP = 1e-2  # and where it may cost this share, the system counts as singular.
 SINGULAR = 4.0  # A pivot below this many roundings of its diagonal entry makes a matrix singular.
 CHUNK = 2**22  # So many numbers of the matrix are evaluated at a time.
 SINGLE_ROWS = 5000  # Above this many rows a factor in single precision, with its refinement, is the quicker one.
@@ -111,7 +114,7 @@ def solve_exactly(
         lost = float((EPS * math.sqrt(n) * system.largest * np.linalg.norm(found, axis=0) / sizes).max())
         if not lost <= bearable:
             return None
-        if lost > LOST:
+        if lost > TOLD:
             warn(
                 f"alpha = {t:g} is so small beside the matrix of {n} rows that rounding may cost predictions "
                 f"{lost:.1g} of y. Raise alpha, or scale the data."
