@@ -24,9 +24,8 @@ from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_
 
 __all__ = ["solve_exactly", "solve_factored"]
 
-LOST = (
-    1e-5  # Single precision may cost a prediction this share of y, and where few rows have a better way rounding may.
-)
+# Single precision may cost a prediction the share LOST of y; so may rounding, where few rows have a better way.
+LOST = 1e-5
 TOLD = 1e-3  # Where rounding may cost a prediction this share of y, a warning says so,
 GIVEN_UP = 1e-2  # and where it may cost this share, the system counts as singular.
 SINGULAR = 4.0  # A pivot below this many roundings of its diagonal entry makes a matrix singular.
