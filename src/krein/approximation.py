@@ -145,7 +145,7 @@ class Approximation:
         if exact:
             return Evaluator(self.kernel).diag(check_new_objects(X_new, self.objects, self.kernel)) + f.shift
         u = self.extend(X_new)  # each row has the columns of one block, so the diagonal blocks of the core are enough
-        inner: Any = sp.block_diag(f.core_diagonal_blocks(), format="csr")
+        inner: Any = sp.block_diag([sp.coo_array(block) for block in f.core_diagonal_blocks()], format="csr")
         return np.asarray(u.multiply(u @ inner).sum(1)).ravel() + f.shift
 
     def error(self, n_samples: int = 50_000, random_state: Any = None) -> ErrorEstimate:
