@@ -52,8 +52,6 @@ class Policy:
     feature_dimension : int
         A kernel whose feature space has at most this many dimensions (and an eighth of the rows) is factored exactly:
         one block of that rank.
-    max_memory : float
-        Bytes that blocks and ranks chosen by score may take where ``max_memory`` is not given.
     plain_shape : tuple of two int
         Blocks and rank of the approximation where there is no target to choose them by and nothing was given.
     """
@@ -68,7 +66,6 @@ class Policy:
     matrix_rows: int = 5000
     loo_rows: int = 2000
     feature_dimension: int = 400
-    max_memory: float = 2.0**30
     plain_shape: tuple[int, int] = (4, 128)
 
     def __post_init__(self) -> None:
