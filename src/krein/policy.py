@@ -44,9 +44,16 @@ class Policy:
     clustering_rows : int
         Up to this many rows SpectralClustering cuts the own matrix of a psd kernel. It holds 8 n² bytes, and as many
         again where clusters are so well separated that the matrix is factored.
-    matrix_rows : int
-        Up to this many rows the limits above hold for objects without vectors, and for given matrices: all of their
-        n² similarities are evaluated.
+    eigen_rows : int
+        Up to this many rows an SVM, or ridge with a given alpha, decomposes the own matrix of a kernel that may be
+        indefinite, so that every correction can be chosen. Beyond it, and for ridge that chooses alpha, similarities
+        are features (``correction_`` is "square"), which takes no eigendecomposition.
+    matrix_seconds : float
+        All n² similarities are evaluated where that takes no longer than this; the cost of one is measured first.
+    matrix_memory : float
+        Bytes of similarities that a fit holds at most: all n² of them, or those to landmarks, 4 bytes each.
+    landmark_share : float
+        Where not all similarities can be had, at most this share of the objects are landmarks.
     loo_rows : int
         ``alpha="loo"`` chooses alpha by leaving out rows of a sample of this size where the exact system is solved.
     feature_dimension : int
@@ -63,7 +70,10 @@ class Policy:
     process_learning_rows: int = 2000
     components_rows: int = 15_000
     clustering_rows: int = 15_000
-    matrix_rows: int = 5000
+    eigen_rows: int = 5000
+    matrix_seconds: float = 60.0
+    matrix_memory: float = 2.0**30
+    landmark_share: float = 1 / 3
     loo_rows: int = 2000
     feature_dimension: int = 400
     plain_shape: tuple[int, int] = (4, 128)

@@ -23,7 +23,7 @@ from krein.blocksparse import BlockSparse
 from krein.correction import changed
 from krein.errors import one_of
 
-__all__ = ["compared", "judge_for", "preferred"]
+__all__ = ["CUTOFF", "Corrected", "compared", "judge_for", "preferred"]
 
 JUDGED = 1000  # rows looked at, at most
 FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
@@ -103,7 +103,7 @@ def compared(
     for train, test in itertools.chain.from_iterable(_folds(y, task, rng) for _ in range(cuts)):
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
         learn = _learner(learner, task, y[train], epsilon)
-        corrected = _Corrected(K[np.ix_(train, train)], scale)
+        corrected = Corrected(K[np.ix_(train, train)], scale)
         for i, how in enumerate(names):
             own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
@@ -119,7 +119,7 @@ def preferred(met: Array) -> int:
     return best if gain[best].mean() > MARGIN * gain[best].std() / np.sqrt(met.shape[1]) else 0
 
 
-class _Corrected:
+class Corrected:
     """A small matrix, corrected in every way, and the rows of new objects with it."""
 
     def __init__(self, K: Array, scale: float) -> None:
@@ -162,10 +162,10 @@ class _Corrected:
         return changed(how, self.values, 0.0)[0] * (self.scale if how == "square" else 1.0)  # a sum over all rows
 
 
-def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[_Corrected, str, Array, Array], Array]:
+def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Corrected, str, Array, Array], Array]:
     """(matrix, correction, rows of new objects, strength) -> what is said of those."""
 
-    def svm(corrected: _Corrected, how: str, between: Array, strength: Array) -> Array:
+    def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
         machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
         with warnings.catch_warnings():
@@ -173,7 +173,7 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[_Co
             machine.fit(corrected.matrix(how), y, sample_weight=strength)
         return np.asarray(machine.predict(corrected.rows(between, how)))
 
-    def ridge(corrected: _Corrected, how: str, between: Array, strength: Array) -> Array:
+    def ridge(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         classes = np.unique(y)
         values = np.where(y[:, None] == classes, 1.0, -1.0) if task == "classification" else y.reshape(len(y), -1)
         guess = corrected.ridge(how, between, values, float(strength.mean()))

@@ -22,12 +22,15 @@ from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.machine import KernelMachine, check_weights
-from krein.estimators.route import Exact
+from krein.estimators.route import Exact, Features
 from krein.estimators.selection import codes
+from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
-from krein.kernels import Kernel, Linear, count_objects, take
+from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
+from krein.kernels.counting import uncounted
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
+from krein.policy import DEFAULT
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact import solve_exactly
@@ -54,6 +57,8 @@ class DualMachine(KernelMachine):
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS, "krein")
     _limit: ClassVar[str] = "svm_rows"
+    _learns_features: ClassVar[bool] = True
+    _of_route: ClassVar[tuple[str, ...]] = (*KernelMachine._of_route, "_support_objects")
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -118,6 +123,9 @@ class DualMachine(KernelMachine):
             duals = self._exact_duals(kernel, objects, tasks, starts)
             coefficients = _columns(tasks, duals, count_objects(objects))
             self._expansion: Any = KernelExpansion(self._kernel, objects, coefficients)
+        elif isinstance(self.route_, Features):
+            features = self._similarity_features(objects, kernel)
+            duals, coefficients = self._solve_features(features, tasks, starts, targets, limits)
         else:
             judge = None if targets is None else self._judge(targets, limits)
             a = self._settle(self._build(objects, kernel, chooser), judge)
@@ -133,6 +141,27 @@ class DualMachine(KernelMachine):
             kernel, objects, tasks, tol=self.tol, max_iter=int(self.max_iter), shrinking=bool(self.shrinking),
             cache_size=self.cache_size, starts=starts, verbose=self.verbose,
         )  # fmt: skip
+
+    def _solve_features(
+        self, features: SimilarityFeatures, tasks: Sequence[Task], starts: Sequence[Dual | None], targets: Any,
+        limits: Any,
+    ) -> tuple[list[Dual], Array]:  # fmt: skip
+        """The duals on the Gram matrix of similarities as features, or on the features where that is too large."""
+        task = "classification" if is_classifier(self) else "regression"
+        n, epsilon = len(features.own), getattr(self, "epsilon", 0.0)
+        features, scale = self._correct_features(
+            features,
+            lambda names: features.choose_correction(targets, names, task=task, limits=limits, epsilon=epsilon),
+        )
+        with uncounted():
+            if 4.0 * n * n <= (self.policy or DEFAULT).matrix_memory:
+                G = Precomputed(features.gram(scale), check="sample")
+                duals = self._exact_duals(G, np.arange(n), tasks, starts)
+            else:
+                duals = self._exact_duals(Linear(), features.vectors(scale), tasks, starts)
+        coefficients = _columns(tasks, duals, n)
+        self._expansion = features.expansion(self._kernel, coefficients, scale)
+        return duals, coefficients
 
     def _solve_factored(
         self, a: Approximation, tasks: Sequence[Task], starts: Sequence[Dual | None]
@@ -220,6 +249,8 @@ class DualMachine(KernelMachine):
         self.support_ = kept[support].astype(np.int32)
         self._places: Indices | None = support  # of the support vectors among the objects of the expansion
         e = self._expansion
+        if isinstance(self.route_, Features) and self.route_.n_landmarks < self._n_rows:
+            self._support_objects = take(self._training[0], support)
         if isinstance(e, KernelExpansion) and (self.refined_ or not self._is_corrected):
             own = e.weights[support] if weights is None else weights
             self._expansion = replace(e, support=take(e.support, support), weights=np.ascontiguousarray(own))
@@ -261,6 +292,8 @@ class DualMachine(KernelMachine):
         check_is_fitted(self)
         if self._precomputed:
             return np.empty((0, 0))
+        if hasattr(self, "_support_objects"):
+            return self._support_objects
         e = self._expansion
         held = e.support if isinstance(e, KernelExpansion) else e.approximation.objects
         return held if self._places is None else take(held, self._places)

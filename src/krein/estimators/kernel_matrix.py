@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg as spla
 from scipy.linalg import blas, lapack
+from tqdm import tqdm
 
 from krein.arrays import Array, stream
 from krein.blocksparse import EPS
@@ -16,7 +17,7 @@ from krein.kernels.objects import rows
 from krein.kernels.similarities import strangers
 from krein.shared import precise
 
-__all__ = ["Inertia", "inertia", "kernel_matrix", "product_with"]
+__all__ = ["Inertia", "fill_symmetric", "inertia", "kernel_matrix", "product_with", "smallest_eigenvalue"]
 
 # The matrix is filled in this many strips of rows, each up to the diagonal: half of the entries and a little more.
 STRIPS = 8
@@ -41,13 +42,29 @@ def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
         K = K + K.T
         K *= 0.5
         return K
-    K = np.empty((n, n))
+    return fill_symmetric(kernel, objects)
+
+
+def fill_symmetric(kernel: Kernel, objects: Any, unit: float = 1.0, dtype: Any = np.float64, verbose: int = 0) -> Array:
+    """Return k(objects, objects) / unit strip by strip, exactly symmetric, in ``dtype``.
+
+    Of krein's own kernels one triangle is evaluated and mirrored; of any other the whole matrix, and asymmetry is an
+    error.
+    """
+    evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
+    n = count_objects(objects)
+    whole = isinstance(kernel, Precomputed) or any(True for _ in strangers(kernel))
+    K = np.empty((n, n), dtype=dtype)
     step = min(-(-n // STRIPS), max(1, STRIP_ENTRIES // n))
+    for start in tqdm(range(0, n, step), desc="similarities", disable=not verbose):
+        stop = min(start + step, n)
+        strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, n if whole else stop)))
+        K[start:stop, : strip.shape[1]] = strip if unit == 1.0 else strip / unit
+    if whole:
+        evaluator.check_symmetric(K)
     for start in range(0, n, step):
         stop = min(start + step, n)
-        strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, stop)))
-        K[start:stop, :stop] = strip
-        K[:start, start:stop] = strip[:, :start].T
+        K[:start, start:stop] = K[start:stop, :start].T
         corner = K[start:stop, start:stop]
         corner += corner.T.copy()
         corner *= 0.5
@@ -57,7 +74,8 @@ def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
 def product_with(A: Array) -> Any:
     """x -> A x for a symmetric matrix, from one of its triangles: half the memory traffic of a general product."""
     lower = A.T if A.flags.c_contiguous else A  # LAPACK's order, without a copy
-    return lambda x: blas.dsymv(1.0, lower, x) if x.ndim == 1 else A @ x
+    symv = blas.dsymv if A.dtype == np.float64 else blas.ssymv
+    return lambda x: symv(1.0, lower, x) if x.ndim == 1 else A @ x
 
 
 class Inertia(NamedTuple):
@@ -87,13 +105,13 @@ def inertia(K: Array, rounding: float = EPS) -> Inertia:
     factor, pivots, _ = lapack.dsytrf(shifted.T, lwork=work, overwrite_a=1)
     single = pivots > 0  # the other pivots are blocks of two rows, and each has one negative eigenvalue
     count = int((np.diagonal(factor)[single] < 0.0).sum()) + int((~single).sum()) // 2
-    return Inertia(count, peak * _smallest(scaled) if count else 0.0)
+    return Inertia(count, peak * smallest_eigenvalue(scaled) if count else 0.0)
 
 
-def _smallest(K: Array) -> float:
-    """The smallest eigenvalue, to three digits."""
-    operator = spla.LinearOperator(K.shape, matvec=lambda x: product_with(K)(x.ravel()), dtype=np.float64)
-    start = stream(0, 22).uniform(-1.0, 1.0, len(K))
+def smallest_eigenvalue(K: Array) -> float:
+    """The smallest eigenvalue of a symmetric matrix, to three digits."""
+    operator = spla.LinearOperator(K.shape, matvec=lambda x: product_with(K)(x.ravel()), dtype=K.dtype)
+    start = stream(0, 22).uniform(-1.0, 1.0, len(K)).astype(K.dtype)
     try:
         return float(
             spla.eigsh(operator, k=1, which="SA", v0=start, tol=1e-4, maxiter=30, return_eigenvectors=False)[0]

@@ -29,8 +29,9 @@ from krein.estimators.forms import as_objects, check_table, holds_vectors
 from krein.estimators.given import GivenColumns, given_matrix
 from krein.estimators.kernel_matrix import inertia
 from krein.estimators.naming import check_beside, kernel_for
-from krein.estimators.route import ByScore, Exact, Handed, Route, choose_route
+from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
 from krein.estimators.selection import Choice, Chooser
+from krein.estimators.similarity_features import SimilarityFeatures, similarity_features
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.kernel import is_number
 from krein.objects import check_objects, check_similarity
@@ -81,7 +82,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    route_ : Exact, Handed, Given, ByError or ByScore
+    route_ : Exact, Features, Handed, Given, ByError or ByScore
         How the fit went, and why.
     approximation_ : Approximation
         The corrected approximation. An exact machine holds none: it is built when asked for, with a warning, and has no
@@ -126,6 +127,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         "_on_demand",
     )  # what a fit by one route leaves, and others not
     _limit: ClassVar[str] = "exact_rows"  # the field of the policy up to which a psd kernel is used exactly
+    _learns_features: ClassVar[bool] = False  # whether similarities may be features: there is a target to learn
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -272,7 +274,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
         self.selection_: Choice | None = None
         self._approximation: Approximation | None = None
-        self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact) else None
+        self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
         self._training = (objects, kernel)  # by reference
         self._kernel: Kernel = GivenColumns() if self._precomputed else kernel
         self._n_rows = count_objects(objects)
@@ -417,6 +419,40 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             self.correction_ = auto if self.n_negative_ else "none"
         if self.n_negative_:
             self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
+
+    def _similarity_features(self, objects: Any, kernel: Kernel) -> SimilarityFeatures:
+        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``."""
+        route = self.route_
+        assert isinstance(route, Features)
+        objects, _ = check_objects(objects, kernel)
+        seed = seed_from(self.random_state)
+        check_similarity(objects, Evaluator(kernel), seed, whole=False)
+        found = similarity_features(
+            kernel, objects, route.n_landmarks, neighbours=route.neighbours, seed=seed, verbose=self.verbose
+        )
+        self.n_negative_ = found.count_negative()
+        return found
+
+    def _correct_features(
+        self, features: SimilarityFeatures, choose: Callable[[tuple[str, ...]], tuple[str, float]]
+    ) -> tuple[SimilarityFeatures, float]:
+        """Correct them, and say so; ``choose`` takes one of several corrections, and a scale, where "auto" has to.
+
+        A kernel that turns out to be psd, where that can be seen, is used as it is.
+        """
+        assert isinstance(self.route_, Features)
+        how, scale = self.correction, 1.0
+        if how == "auto" and not self.n_negative_ and features.is_psd:
+            how = "none"
+        elif how == "auto":
+            how, scale = choose(self.route_.corrections)
+        elif how == "square":
+            how, scale = choose(("square",))
+        self.correction_ = how
+        if self.n_negative_:
+            count = f"at least {self.n_negative_} of {self._n_rows}"
+            self._warn_indefinite(features.kernel, how, count, float(features.seen_eigenvalues[0]))
+        return replace(features, correction="flip" if how == "krein" else how), scale
 
     def _forget_matrix(self) -> None:
         """Keep no eigendecomposition of an exact fit: predictions go by the kernel itself."""

@@ -28,8 +28,9 @@ from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.ridge_solve import GIVEN_UP, LOST, solve_exactly, solve_factored
-from krein.estimators.route import Exact, choose_route
+from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.selection import codes
+from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, take
 from krein.policy import DEFAULT
@@ -81,6 +82,7 @@ class _Ridge(KernelMachine):
     loo_scores_: Array | None
     _grid: ClassVar[Array] = GRID
     _limit: ClassVar[str] = "ridge_rows"
+    _learns_features: ClassVar[bool] = True
     _tunes: ClassVar[bool] = True
 
     def _weighted(self, kernel: Kernel, weights: Array) -> Any:
@@ -102,6 +104,8 @@ class _Ridge(KernelMachine):
                 return dual
             self.route_ = choose_route(self, objects, kernel, scored=True, solvable=False)
             self._relative_error = 0.0 if isinstance(self.route_, Exact) else None
+        if isinstance(route, Features):
+            return self._learn_features(self._similarity_features(objects, kernel), task, fixed)
         a = self._settle(self._build(objects, kernel, chooser), lambda raw: self._judge(raw, task, fixed))
         f, unit = a.factorization, task.unit
         weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights
@@ -118,6 +122,25 @@ class _Ridge(KernelMachine):
             self._forget_matrix()
         else:
             self._expansion = FactoredExpansion(a, inner)
+        return dual
+
+    def _learn_features(self, features: SimilarityFeatures, task: Task, fixed: Array | None) -> Array:
+        """The same with similarities as features; what is left open is chosen by rows held out."""
+        given = 1.0 if fixed is None else float(fixed.mean())
+
+        def choose(names: tuple[str, ...]) -> tuple[str, float]:
+            if fixed is None:
+                return "square", 1.0  # alpha will do
+            own = tuple(name for name in names if name != "shift")  # which is more alpha
+            return features.choose_correction(task.targets, own, task="regression", alpha=given)
+
+        features, scale = self._correct_features(features, choose)
+        if fixed is None:
+            units = abs(features.unit * float(features.own.mean())) or 1.0
+            alphas = self._grid * units if self.alphas is None else self._given_alphas()
+            held, errors = features.ridge_errors(task.targets, task.weights, alphas, task.classes)
+            fixed = self._take_best([task.score(e, held) for e in errors], alphas, task.targets.shape[1])
+        dual, self._expansion = features.ridge(self._kernel, task.targets, task.weights, fixed, scale)
         return dual
 
     def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
@@ -156,9 +179,12 @@ class _Ridge(KernelMachine):
     ) -> Array:
         """Set ``alpha_`` and the scores of all alphas; return the best one, once for each target."""
         scores = _scores(path, task, (alphas + shift) / unit, seed)
+        return self._take_best(scores, alphas, task.targets.shape[1])
+
+    def _take_best(self, scores: list[Score], alphas: Array, n_targets: int) -> Array:
         self.alpha_, self.alphas_ = float(alphas[_best(scores)]), alphas
         self.loo_scores_ = np.array([s.values for s in scores])
-        return np.full(task.targets.shape[1], self.alpha_)
+        return np.full(n_targets, self.alpha_)
 
     def _fixed_alpha(self, n_targets: int) -> Array | None:
         """One alpha per target, or None where they are to be chosen."""
@@ -184,6 +210,9 @@ class _Ridge(KernelMachine):
             else:
                 own = float(weights @ (f.diagonal() - f.shift) / weights.sum())
             return self._grid * (abs(own) or 1.0)
+        return self._given_alphas()
+
+    def _given_alphas(self) -> Array:
         alphas = np.sort(np.asarray(self.alphas, dtype=np.float64).ravel())
         if not len(alphas) or not np.isfinite(alphas).all() or alphas[0] <= 0.0:
             raise InputError(f"alphas must be numbers above 0, or None for a grid of them; got {self.alphas!r}.")

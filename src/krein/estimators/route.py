@@ -5,23 +5,36 @@ Nothing later in a fit looks at a limit again. The decision list is the docstrin
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from krein.approximation import Approximation
+from krein.arrays import seed_from, stream
 from krein.blocksparse import EPS
-from krein.kernels import Kernel, Precomputed, count_objects, is_vectors
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.objects import is_sparse
 from krein.objects import off_sphere
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["ByError", "ByScore", "Exact", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd"]
+__all__ = [
+    "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
+]  # fmt: skip
 
 SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
 BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
+# Where similarities are expensive, one object in EXPENSIVE_SHARE is a landmark, EXPENSIVE_LANDMARKS at most.
+EXPENSIVE_SHARE = 17
+EXPENSIVE_LANDMARKS = 288
+# With fewer landmarks than this, similarities as features lose to an approximation, unless neighbours are features too.
+FEWEST_LANDMARKS = 1000
+# The cost of a similarity is measured until it took this long, on at most so many objects against as many.
+MEASURED_SECONDS = 0.02
+MEASURED_OBJECTS = 256
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,17 @@ class ByScore:
     why: str = ""
 
 
-Route: TypeAlias = Exact | Handed | Given | ByError | ByScore
+@dataclass(frozen=True)
+class Features:
+    """The similarities to landmarks are the features of the machine (`similarity_features`); the kernel may be any."""
+
+    n_landmarks: int  # all objects: then they are compared with each other, and nothing is left out
+    neighbours: bool = False  # whether similarities to near objects are features too
+    why: str = ""
+    corrections: tuple[str, ...] = ("square",)  # what correction="auto" chooses from, the one in case of doubt first
+
+
+Route: TypeAlias = Exact | Handed | Given | ByError | ByScore | Features
 
 
 def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = False, solvable: bool = True) -> Route:
@@ -77,18 +100,22 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
        target to score (`ByScore`), else by error (`ByError`).
     5. Up to ``policy.exact_rows`` rows: the kernel's own matrix (`Exact`).
     6. The kernel's feature space has few dimensions: one block of that rank is exact (`Given`).
-    7. The kernel is psd and there are no more rows than the machine's own limit, a field of the policy
-       (``policy.matrix_rows`` for objects without vectors and given matrices): the kernel's own matrix (`Exact`).
-    8. Objects have no vectors: coupling="landmark", which takes the fewest similarities (`Given`).
-    9. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
-    10. Else ``policy.plain_shape`` (`Given`).
+    7. The kernel is psd and there are no more rows than the machine's own limit, a field of the policy; of objects
+       without vectors all similarities must be affordable (`_Cost`): the kernel's own matrix (`Exact`).
+    8. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
+       (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
+       are left.
+    9. Objects have no vectors: if there is a target similarities to landmarks are features (`Features`), else, and
+       where that would take too much memory, coupling="landmark", which takes the fewest similarities (`Given`).
+    10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
+    11. Else ``policy.plain_shape`` (`Given`).
 
     ``refine="exact"`` of an SVM makes line 7 hold for any number of rows, ``refine=None`` for no more than line 5.
     Where a system proved singular (``solvable=False``) line 5 means an eigendecomposition and line 7 does not apply.
 
     "The kernel is psd" means that it is declared psd; of a given matrix, that it has a Cholesky factor.
     ``correction="square"`` changes psd matrices too, so that it needs the eigendecomposition of line 5, or an
-    approximation.
+    approximation. A correction that was asked for and is not among those of line 8 or 9 rules them out.
     """
     policy = machine.policy or DEFAULT
     request = {name: getattr(machine, name) for name in BUILT}
@@ -109,11 +136,22 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     if dimension is not None and dimension <= min(policy.feature_dimension, n // 8):
         why = f"the kernel's feature space has {dimension} dimensions, so one block of that rank is exact"
         return Given(request | {"n_blocks": 1, "rank": dimension, "drop": 0.0}, why)
+    vectors, cost = is_vectors(objects), _Cost(kernel, objects, policy, seed_from(machine.random_state))
     name, limit = _limit(machine, objects, policy)
-    if psd and n <= limit:
+    if psd and n <= limit and (vectors or cost.affords_all):
         return Exact(True, f"the kernel is psd and {n} rows are no more than {name} = {limit}")
-    if not is_vectors(objects) and kernel.compares != "indices":
-        return Given(request | {"coupling": "landmark"}, "each similarity of objects without vectors may be expensive")
+    learns = scored and solvable and machine._learns_features and getattr(machine, "refine", "auto") == "auto"
+    if learns and not psd and cost.affords_all:
+        small = n <= policy.eigen_rows
+        possible = ("flip", "clip", "square", "shift") if small else ("square", "shift")
+        if machine.correction in ("auto", *possible, *(("krein",) if small else ())):
+            return Features(n, False, f"{cost.why}, so all are used", possible)
+    if not vectors:
+        if learns and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
+            return found
+        if kernel.compares != "indices":
+            why = "each similarity of objects without vectors may be expensive"
+            return Given(request | {"coupling": "landmark"}, why)
     why = f"{n} rows are more than {name} = {limit}"
     if not psd:
         known = "the kernel is not known to be psd" if solvable else "the exact system is singular to rounding"
@@ -126,6 +164,56 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     return Given(request | {"n_blocks": blocks, "rank": rank, "drop": 0.0}, why)
 
 
+class _Cost:
+    """What the similarities of these objects take: time, measured when it is asked for, and memory."""
+
+    def __init__(self, kernel: Kernel, objects: Any, policy: Policy, seed: int) -> None:
+        self._kernel, self._objects, self._policy, self._seed = kernel, objects, policy, seed
+        self._n = count_objects(objects)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of one similarity: a few objects are compared with as many others, more and more until it can be measured."""
+        evaluator = Evaluator(self._kernel)
+        order = stream(self._seed, 53).permutation(self._n)
+        most = min(MEASURED_OBJECTS, self._n // 2)
+        evaluator.block(take(self._objects, order[:1]), take(self._objects, order[:1]))  # loads what is loaded late
+        size = min(8, most)
+        while True:
+            left, right = take(self._objects, order[:size]), take(self._objects, order[size : 2 * size])
+            begun = time.perf_counter()
+            evaluator.block(left, right)
+            taken = time.perf_counter() - begun
+            if taken >= MEASURED_SECONDS or size >= most:
+                return taken / size**2
+            size = min(2 * size, most)
+
+    @cached_property
+    def affords_all(self) -> bool:
+        """Whether all similarities of all objects are affordable, by the policy."""
+        n, policy = self._n, self._policy
+        return 4.0 * n * n <= policy.matrix_memory and self.seconds * n * n <= policy.matrix_seconds
+
+    @property
+    def why(self) -> str:
+        n = self._n
+        return f"all similarities of {n} objects take about {self.seconds * n * n:.2g} s and {4e-9 * n * n:.2g} GB"
+
+    @property
+    def landmarks(self) -> Features | None:
+        """As many landmarks as are affordable; with neighbours where those are few. None if there is no memory."""
+        n, policy = self._n, self._policy
+        most = int(min(policy.landmark_share * n, policy.matrix_memory / (4 * n)))
+        cheap = int(min(most, policy.matrix_seconds / (self.seconds * n)))
+        spent = f"a similarity takes {1e6 * self.seconds:.2g} microseconds"
+        if cheap >= FEWEST_LANDMARKS:
+            return Features(cheap, why=f"{spent}, so {cheap} of {n} objects are landmarks")
+        few = max(1, min(most, max(cheap, min(n // EXPENSIVE_SHARE, EXPENSIVE_LANDMARKS))))
+        if 8.0 * n * n > policy.matrix_memory:
+            return None
+        return Features(few, True, f"{spent}, so {few} of {n} objects are landmarks, and near objects are compared")
+
+
 def _limit(machine: Any, objects: Any, policy: Policy) -> tuple[str, int]:
     """The number of rows up to which a machine uses a psd kernel exactly, and which setting it is."""
     refine = getattr(machine, "refine", "auto")
@@ -133,10 +221,7 @@ def _limit(machine: Any, objects: Any, policy: Policy) -> tuple[str, int]:
         return "the rows of refine='exact'", count_objects(objects)
     if refine is None:
         return "policy.exact_rows (refine=None)", policy.exact_rows
-    own = int(getattr(policy, machine._limit))
-    if is_vectors(objects) or own <= policy.matrix_rows:
-        return f"policy.{machine._limit}", own
-    return "policy.matrix_rows", policy.matrix_rows
+    return f"policy.{machine._limit}", int(getattr(policy, machine._limit))
 
 
 def given_shape(machine: Any) -> set[str]:
@@ -147,7 +232,7 @@ def given_shape(machine: Any) -> set[str]:
 def is_psd(kernel: Kernel, objects: Any, policy: Policy) -> bool:
     """Whether the kernel's matrix of these objects is known to be psd without its eigenvalues."""
     if isinstance(kernel, Precomputed):
-        small = count_objects(objects) <= policy.matrix_rows
+        small = 8.0 * count_objects(objects) ** 2 <= policy.matrix_memory
         return small and not (is_sparse(kernel.S) or isinstance(kernel.S, np.memmap)) and _has_factor(kernel, objects)
     return bool(kernel.traits.psd) and not (kernel.traits.sphere and off_sphere(objects))
 

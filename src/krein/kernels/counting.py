@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["Tally", "counting", "note", "tallies"]
+__all__ = ["Tally", "counting", "note", "tallies", "uncounted"]
 
 
 class Tally:
@@ -47,6 +47,16 @@ def counting() -> Iterator[Tally]:
     token = _open.set((*_open.get(), tally))
     try:
         yield tally
+    finally:
+        _open.reset(token)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Count nothing inside the ``with`` block: numbers that were evaluated before are read again."""
+    token = _open.set(())
+    try:
+        yield
     finally:
         _open.reset(token)
 

@@ -31,8 +31,9 @@ from krein.estimators.expansion import FactoredExpansion, KernelExpansion, PairE
 from krein.estimators.given import GivenColumns
 from krein.estimators.gp_posterior import Posterior
 from krein.estimators.naming import _Pairs
-from krein.estimators.route import ByError, ByScore, Exact, Given, Handed
+from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
 from krein.estimators.selection import Choice, Trial
+from krein.estimators.similarity_features import NeighbourExpansion
 from krein.estimators.sklearn_kernels import AsSklearn, FromSklearn
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
@@ -67,8 +68,8 @@ OWN_KERNELS = (
 WHOLES = (Model, Approximation, Factorization, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, KernelExpansion,
-    PairExpansion, FactoredExpansion, Centred, Component, Posterior, Choice, Trial, Task, Dual, Numbers, Categories,
-    Encoder, Score, Policy, Exact, Handed, Given, ByError, ByScore,
+    PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Choice, Trial, Task, Dual,
+    Numbers, Categories, Encoder, Score, Policy, Exact, Features, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
@@ -83,7 +84,7 @@ HELD: dict[str, Any] = {  # what estimators keep under these names after a fit
     "approximation": Approximation | None, "_approximation": Approximation | None, "_uncorrected": Approximation,
     "_expansion": KernelExpansion | FactoredExpansion, "_preimage": KernelExpansion | FactoredExpansion,
     "_centred": Centred, "_posterior": Posterior | None, "selection_": Choice | None, "policy": Policy | None,
-    "route_": Exact | Handed | Given | ByError | ByScore,
+    "route_": Exact | Features | Handed | Given | ByError | ByScore,
 }  # fmt: skip
 
 

@@ -1,0 +1,503 @@
+"""Similarities as features: an object is described by how similar it is to landmarks, and the kernel need not be psd.
+
+In: objects, a kernel, the number of landmarks. Out: `SimilarityFeatures`: the Gram matrix of phi(x) = k(x, Z), ridge in
+these features, and the expansion f(x) = k(x, Z) w. With every object a landmark the Gram matrix is K², so that this is
+``correction="square"`` without an eigendecomposition: one matrix product, one Cholesky factor. The other corrections of
+K are there too, where all of K is known: a shift by Lanczos, clip and flip by an eigendecomposition.
+
+*Scale.* K² grows with n. Over the root mean square eigenvalue of K, r = |K|_F / sqrt(n), it has the units of K for any
+n, so that an alpha or a C that serves on some of the rows serves on all. With m of n objects as landmarks,
+k(x, Z) k(Z, y) n / m stands for K².
+
+*Neighbours.* Where similarities are expensive the landmarks are few, and small differences between near objects are
+lost. Objects are then put into small blocks by their similarities to the landmarks, and similarities within a block are
+features too. A new object is compared with the block of the object that it resembles most.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.linalg import blas, lapack
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
+from sklearn.svm import SVC, SVR
+from tqdm import tqdm
+
+from krein.arrays import Array, Indices, stream
+from krein.correction import changed
+from krein.errors import InputError, warn
+from krein.estimators.corrections import CUTOFF, Corrected, preferred
+from krein.estimators.expansion import KernelExpansion, copied
+from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
+from krein.kernels import Evaluator, Kernel, take
+from krein.kernels.objects import rows
+
+__all__ = ["NeighbourExpansion", "SimilarityFeatures", "similarity_features"]
+
+DOUBLE_ROWS = 5000  # Up to this many rows features have double precision, above it single.
+BLOCK_ROWS = 100  # Objects in a block of neighbours, about; no block has more than twice as many.
+COORDINATES = 30  # Blocks are found in so many principal coordinates of the similarities to landmarks.
+PILOT_ROWS = 1600  # Alpha, and the scale of the Gram matrix beside C, are chosen on so many rows at most,
+FOLDS = 4  # in so many folds.
+# The Gram matrix beside a given C or alpha is K² / (scale r): these scales are tried, the first if none is better.
+SCALES = (1.0, 0.1, 0.01)
+LIBSVM_STEPS = 100_000  # A machine that has not converged after so many steps is judged as it is.
+SEEN_OBJECTS = 500  # The eigenvalues of so many objects' matrix are looked at.
+STRIP_ENTRIES = 2**22  # So many similarities are evaluated at a time.
+SHIFT_MARGIN = 1e-3  # A shift exceeds the smallest eigenvalue, which is known to three digits, by this share.
+REFINED = 1e-9  # Ridge is refined until its residual is this share of the right hand side,
+REFINEMENTS = 10  # in at most so many steps.
+
+
+def similarity_features(
+    kernel: Kernel, objects: Any, n_landmarks: int, *, neighbours: bool = False, seed: int = 0, verbose: int = 0
+) -> SimilarityFeatures:
+    """Evaluate the similarities of all objects to ``n_landmarks`` of them, and within blocks if ``neighbours``."""
+    evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
+    own = np.asarray(evaluator.diag(objects), dtype=np.float64)
+    n, m = len(own), min(int(n_landmarks), len(own))
+    dtype = np.float64 if n <= DOUBLE_ROWS else np.float32
+    unit = float(np.abs(own).max(initial=0.0)) or 1.0  # values near 1, which any precision can hold
+    if m == n:
+        landmarks = np.arange(n)
+        far = fill_symmetric(kernel, objects, unit, dtype, verbose)
+    else:
+        landmarks = stream(seed, 51).permutation(n)[:m]
+        far = np.empty((n, m), dtype=dtype)
+        prepared = evaluator.against(take(objects, landmarks))
+        step = max(1, STRIP_ENTRIES // m)
+        for start in tqdm(range(0, n, step), desc="similarities", disable=not verbose):
+            far[start : start + step] = prepared.block(rows(objects, slice(start, start + step))) / unit
+        evaluator.check_symmetric(far[landmarks], landmarks)
+    near = _neighbours(evaluator, objects, far, unit, seed) if neighbours and m < n else None
+    return SimilarityFeatures(kernel, objects, landmarks, far, own / unit, unit, near, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Blocks of similar objects, and all similarities within each."""
+
+    order: Indices  # (n,) the objects, block after block
+    starts: Indices  # (blocks + 1,)
+    similarities: Any  # (n, n) CSR in the objects' own order: k(x, y) - level of objects in one block
+    level: float  # the usual similarity of two objects, which says nothing
+    mean: Array  # (m,)
+    axes: Array  # (m, q): coordinates are (k(x, Z) - mean) axes
+    places: Array  # (n, q), in the order of the blocks
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityFeatures:
+    """Features of objects: similarities to landmarks, and to neighbours."""
+
+    kernel: Kernel
+    objects: Any
+    landmarks: Indices  # (m,)
+    far: Array  # (n, m): k(x, Z) / unit
+    own: Array  # (n,): k(x, x) / unit
+    unit: float
+    near: Neighbours | None
+    seed: int
+    correction: str = "square"  # or "none", "shift", "clip", "flip": what is done to K, where all of it is known
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every object is a landmark: ``far`` is the kernel's matrix, over ``unit``."""
+        return len(self.landmarks) == len(self.own)
+
+    @cached_property
+    def root_mean_square(self) -> float:
+        """|K|_F / sqrt(n) over ``unit``, from the similarities that are known."""
+        squares = float(np.vdot(self.far, self.far)) if self.far.dtype == np.float64 else _sum_of_squares(self.far)
+        off = squares - float(np.square(self.own[self.landmarks]).sum())
+        return math.sqrt(float(np.square(self.own).mean()) + max(off, 0.0) / len(self.landmarks)) or 1.0
+
+    @property
+    def _factor(self) -> float:
+        """What far farᵀ is multiplied by to stand for K² / root mean square, in units of ``unit``."""
+        return len(self.own) / (len(self.landmarks) * self.root_mean_square)
+
+    @cached_property
+    def _near_factor(self) -> float:
+        assert self.near is not None
+        size = math.sqrt(float(np.square(self.near.similarities.data).sum()) / len(self.own))
+        return 1.0 / size if size else 0.0
+
+    @cached_property
+    def seen_eigenvalues(self) -> Array:
+        """Of the matrix of a few hundred landmarks, ascending."""
+        few = np.arange(min(len(self.landmarks), SEEN_OBJECTS))
+        return self.unit * np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
+
+    def count_negative(self) -> int:
+        """Negative eigenvalues among a few hundred landmarks: K has at least as many (Cauchy's interlacing)."""
+        return int((self.seen_eigenvalues < -self._rounding(self.seen_eigenvalues[-1])).sum())
+
+    @property
+    def is_psd(self) -> bool:
+        """Whether all of K is known, and has no negative eigenvalue."""
+        if not self.is_whole or self.kernel.traits.psd is False:
+            return False
+        return smallest_eigenvalue(self.far) >= -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of K over ``unit``."""
+        values, vectors = scipy.linalg.eigh(self.far, check_finite=False, driver="evd")
+        return values, vectors
+
+    @cached_property
+    def _shift(self) -> float:
+        return max(0.0, -smallest_eigenvalue(self.far)) * (1.0 + SHIFT_MARGIN)
+
+    def _rounding(self, largest: float) -> float:
+        return len(self.own) * float(np.finfo(self.far.dtype).eps) * abs(float(largest))
+
+    def gram(self, scale: float = 1.0) -> Array:
+        """The Gram matrix of the features, (n, n) in the units of k; as large as K² / root mean square / scale."""
+        if self.correction in ("none", "shift"):
+            K = self.unit * self.far
+            K[np.diag_indices(len(K))] += self.unit * self._shift if self.correction == "shift" else 0.0
+            return K
+        if self.correction != "square":
+            values, vectors = self._spectrum
+            return np.asarray((vectors * (self.unit * changed(self.correction, values, 0.0)[0])) @ vectors.T)
+        syrk = blas.dsyrk if self.far.dtype == np.float64 else blas.ssyrk
+        G = syrk(self._factor * self.unit / scale, self.far.T, trans=1, lower=1)  # far.T is in Fortran's order
+        G = np.asarray(G.T)  # its upper triangle in C's order
+        _mirror(G)
+        if self.near is not None:
+            N = self.near.similarities
+            for start in range(0, len(G), DOUBLE_ROWS):
+                part = slice(start, start + DOUBLE_ROWS)
+                G[part] += (self._near_factor * self.unit / scale) * (N[part] @ N.T).toarray()
+        return G
+
+    def vectors(self, scale: float = 1.0) -> Array:
+        """The features as vectors, (n, m): their inner products are the Gram matrix, where there are no neighbours."""
+        return self.far * self.far.dtype.type(math.sqrt(self._factor * self.unit / scale))
+
+    def expansion(self, kernel: Kernel, coefficients: Array, scale: float = 1.0) -> KernelExpansion:
+        """The function sum_i g(x, x_i) c_i, g being the kernel of the Gram matrix; ``kernel`` compares new objects."""
+        if self.correction in ("none", "shift"):  # a shift is of no new object
+            return KernelExpansion(kernel, copied(self.objects), coefficients)
+        if self.correction != "square":
+            values, vectors = self._spectrum
+            kept = np.abs(values) > CUTOFF * np.abs(values).max()
+            turned = np.where(kept, changed(self.correction, values, 0.0)[0] / np.where(kept, values, 1.0), 0.0)
+            return KernelExpansion(
+                kernel, copied(self.objects), vectors @ (turned[:, None] * (vectors.T @ coefficients))
+            )
+        far = self.far.T @ coefficients.astype(self.far.dtype) * (self._factor / scale)
+        near = None
+        if self.near is not None:
+            near = (self.near.similarities.T @ coefficients) * (self._near_factor / scale)
+        return self._expanded(kernel, np.asarray(far, dtype=np.float64), near)
+
+    def _expanded(self, kernel: Kernel, far: Array, near: Array | None) -> KernelExpansion:
+        landmarks = copied(self.objects) if self.is_whole else take(self.objects, self.landmarks)
+        if self.near is None or near is None:
+            return KernelExpansion(kernel, landmarks, far)
+        b = self.near
+        return NeighbourExpansion(
+            kernel, landmarks, far, take(self.objects, b.order), near[b.order], b.starts, b.level * self.unit,
+            b.mean * self.unit, b.axes, b.places * self.unit,
+        )  # fmt: skip
+
+    # -- ridge -----------------------------------------------------------------------------------------------------
+
+    def ridge(
+        self, kernel: Kernel, y: Array, weights: Array, alpha: Array, scale: float = 1.0
+    ) -> tuple[Array, KernelExpansion]:
+        """(G + alpha W⁻¹)⁻¹ y for y of shape (n, p) and one alpha per column, and the function it stands for."""
+        dual, far = np.empty(y.shape), np.empty((self.far.shape[1], y.shape[1]))
+        by_gram = self.correction != "square" or self.near is not None
+        G = self.gram(scale) if by_gram else None
+        inner = None if by_gram else self._inner(weights)
+        for t in np.unique(alpha):
+            mine = alpha == t
+            if G is not None:
+                dual[:, mine] = _solve_gram(G, y[:, mine], weights, float(t))
+            else:
+                assert inner is not None
+                far[:, mine] = self._solve_inner(
+                    inner, y[:, mine], weights, float(t) / self._factor / self.unit * scale
+                )
+                rest = y[:, mine] - _times(self.far, far[:, mine])
+                dual[:, mine] = weights[:, None] * rest / (t or 1.0)
+        if G is not None:
+            return dual, self.expansion(kernel, dual, scale)
+        return dual, self._expanded(kernel, far / self.unit, None)
+
+    def _inner(self, weights: Array) -> Array:
+        """farᵀ W far, the upper triangle of it in C's order."""
+        scaled = self.far if np.all(weights == 1.0) else self.far * np.sqrt(weights)[:, None].astype(self.far.dtype)
+        syrk = blas.dsyrk if scaled.dtype == np.float64 else blas.ssyrk
+        return np.asarray(syrk(1.0, scaled.T, lower=1).T)
+
+    def _solve_inner(self, inner: Array, y: Array, weights: Array, ridge: float) -> Array:
+        """(farᵀ W far + ridge I)⁻¹ farᵀ W y by a Cholesky factor, refined with the features themselves."""
+        F, (m, p) = self.far, (len(inner), y.shape[1])
+        potrf, potrs = (lapack.dpotrf, lapack.dpotrs) if F.dtype == np.float64 else (lapack.spotrf, lapack.spotrs)
+        least = np.finfo(F.dtype).eps * float(np.trace(inner))  # what rounding leaves of the smallest eigenvalue
+        asked = ridge
+        while True:
+            A = inner.copy()
+            A[np.diag_indices(m)] += ridge
+            factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
+            if not failed:
+                break
+            ridge = max(10.0 * ridge, least)
+        if ridge > asked:
+            warn(
+                f"alpha leaves a system of {m} similarities that is singular to rounding; one "
+                f"{ridge / asked if asked else math.inf:.1g} times as large is used. Pass a larger alpha."
+            )
+        right = _times_transposed(F, weights[:, None] * y)
+        x, sizes = np.zeros((m, p)), np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
+        rest, before = right, math.inf
+        for _ in range(REFINEMENTS):
+            left = float((np.linalg.norm(rest, axis=0) / sizes).max())
+            if left <= REFINED or left > 0.5 * before:
+                break
+            before = left
+            step = potrs(factor, np.asfortranarray(rest / sizes, dtype=F.dtype), lower=1)[0].astype(np.float64) * sizes
+            x = x + step
+            rest = right - _times_transposed(F, weights[:, None] * _times(F, x)) - ridge * x
+        return x
+
+    # -- what is left open, on some of the rows ----------------------------------------------------------------------
+
+    def _folds(self, classes: Indices | None) -> Iterator[tuple[Indices, Indices]]:
+        """(rows to learn, rows held out); classes are spread over all folds."""
+        n, m = self.far.shape
+        rng = stream(self.seed, 52)
+        pilot = self.landmarks[rng.permutation(m)[:PILOT_ROWS]]
+        if len(pilot) < min(n, PILOT_ROWS):
+            others = np.setdiff1d(np.arange(n), pilot)
+            pilot = np.concatenate([pilot, rng.choice(others, min(n, PILOT_ROWS) - len(pilot), replace=False)])
+        fold = np.empty(len(pilot), dtype=np.intp)
+        order = np.arange(len(pilot)) if classes is None else np.argsort(classes[pilot], kind="stable")
+        fold[order] = np.arange(len(pilot)) % FOLDS
+        for i in range(FOLDS):
+            learn, held = pilot[fold != i], pilot[fold == i]
+            if len(held) and (classes is None or len(np.unique(classes[learn])) > 1):
+                yield learn, held
+
+    def _squared(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
+        """The Gram matrices G(learn, learn) and G(held, learn) of a machine that learns from these rows alone.
+
+        A row that is held out is held out as a landmark and as a neighbour too.
+        """
+        n, m = self.far.shape
+        column = np.full(n, -1)
+        column[self.landmarks] = np.arange(m)
+        columns = column[learn][column[learn] >= 0]
+        if not len(columns):
+            return np.zeros((len(learn), len(learn))), np.zeros((len(held), len(learn)))
+        A, B = (self.far[np.ix_(some, columns)].astype(np.float64) for some in (learn, held))
+        off = float(np.square(A).sum() - np.square(self.own[self.landmarks[columns]]).sum()) / len(columns)
+        size = math.sqrt(float(np.square(self.own[learn]).mean()) + max(off, 0.0)) or 1.0
+        factor = self.unit * len(learn) / (len(columns) * size)
+        G, R = factor * (A @ A.T), factor * (B @ A.T)
+        if self.near is not None:
+            N = self.near.similarities[:, learn]
+            own, other = N[learn], N[held]
+            total = math.sqrt(float(np.square(own.data).sum()) / len(learn))
+            if total:
+                G += (self.unit / total) * (own @ own.T).toarray()
+                R += (self.unit / total) * (other @ own.T).toarray()
+        return G, R
+
+    def _own_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
+        """K(learn, learn) and K(held, learn), where all of K is known."""
+        K, R = (self.unit * self.far[np.ix_(some, learn)].astype(np.float64) for some in (learn, held))
+        return K, R
+
+    def ridge_errors(
+        self, y: Array, weights: Array, alphas: Array, classes: Indices | None = None, scale: float = 1.0
+    ) -> tuple[Indices, Array]:
+        """(rows, errors (alphas, rows, p)) of rows held out, for each alpha."""
+        held_out, errors = [], []
+        for learn, held in self._folds(classes):
+            G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
+            root = np.sqrt(weights[learn])[:, None]
+            values, V = np.linalg.eigh((root * G * root.T) / scale)
+            right, left = V.T @ (root * y[learn]), (R / scale * root.T) @ V
+            inverse = 1.0 / np.maximum(np.maximum(values, 0.0) + alphas[:, None], np.finfo(float).tiny)
+            held_out.append(held)
+            errors.append(np.stack([y[held] - left @ (d[:, None] * right) for d in inverse]))
+        return np.concatenate(held_out), np.concatenate(errors, axis=1)
+
+    def choose_correction(
+        self,
+        y: Array,
+        names: Sequence[str],
+        *,
+        task: str,
+        limits: Array | None = None,
+        epsilon: float = 0.1,
+        alpha: float = 1.0,
+    ) -> tuple[str, float]:
+        """The correction, and the scale of "square", by which a machine with C = ``limits`` meets rows held out best.
+
+        Without ``limits`` the machine is ridge with ``alpha``. The first name is taken unless another is better by half
+        a standard error. What balances loss and norm on all rows is scaled to those learned, where K itself is used.
+        """
+        tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
+        met: list[list[Array]] = [[] for _ in tried]
+        for learn, held in self._folds(y if task == "classification" else None):
+            squared = self._squared(learn, held) if "square" in names else (np.empty(0), np.empty(0))
+            share = len(self.own) / len(learn)
+            corrected, between = None, np.empty(0)
+            if set(names) - {"square"}:
+                K, between = self._own_matrices(learn, held)
+                corrected = Corrected(K, share)
+            for found, (name, scale) in zip(met, tried, strict=True):
+                if name == "square" or corrected is None:
+                    G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
+                else:
+                    G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
+                strength = None if limits is None else limits[learn] * heavier
+                found.append(_met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier))
+        scores = np.stack([np.concatenate(found) for found in met])
+        return tried[preferred(scores)]
+
+
+def _met(
+    G: Array, R: Array, y: Array, held: Array, limits: Array | None, task: str, epsilon: float, alpha: float
+) -> Array:
+    """How well each row held out is met: 1 or 0 for a class, the negative square of an error."""
+    if limits is None:
+        guess = R @ np.linalg.solve(G + alpha * np.eye(len(G)), y)
+        return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1))
+    options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
+    machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machine.fit(G, y, sample_weight=limits)
+    guess = machine.predict(R)
+    return np.asarray((guess == held) * 1.0 if task == "classification" else -np.square(held - guess))
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourExpansion(KernelExpansion):
+    """x -> k(x, support) weights + (k(x, block of x) - level) times the weights of that block.
+
+    The block of x is that of the neighbour whose similarities to the support resemble those of x most.
+    """
+
+    neighbours: Any  # n objects, block after block
+    neighbour_weights: Array  # (n, p)
+    starts: Indices  # (blocks + 1,)
+    level: float
+    mean: Array  # (m,)
+    axes: Array  # (m, q)
+    places: Array  # (n, q)
+
+    def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
+        evaluator = Evaluator(self.kernel)
+        for part, block in self._prepared.again().chunks(X_new):
+            values = block @ self.weights
+            nearest = self._nearest.kneighbors((block - self.mean) @ self.axes, return_distance=False)[:, 0]
+            of = np.searchsorted(self.starts, nearest, side="right") - 1
+            some = rows(X_new, part)
+            for b in np.unique(of):
+                mine, inside = np.flatnonzero(of == b), slice(int(self.starts[b]), int(self.starts[b + 1]))
+                near = evaluator.block(take(some, mine), rows(self.neighbours, inside)) - self.level
+                values[mine] += near @ self.neighbour_weights[inside]
+            yield part, values
+
+    @cached_property
+    def _nearest(self) -> Any:
+        return NearestNeighbors(n_neighbors=1).fit(self.places)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_nearest"}
+
+
+def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
+    """Put objects into blocks by their similarities to the landmarks, and compare those within each block."""
+    n, m = far.shape
+    mean = far.mean(axis=0, dtype=np.float64)
+    centred = far - mean
+    _, axes = scipy.linalg.eigh(centred.T @ centred, subset_by_index=(max(0, m - COORDINATES), m - 1))
+    places = centred @ axes
+    count = max(1, round(n / BLOCK_ROWS))
+    labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
+    blocks: list[Indices] = []
+    for b in range(count):
+        members = np.flatnonzero(labels == b)
+        members = members[np.argsort(places[members, -1], kind="stable")]
+        blocks += [part for part in np.array_split(members, -(-len(members) // (2 * BLOCK_ROWS)) or 1) if len(part)]
+    level = float(np.median(far[:: max(1, n // 1000)]))
+    parts, who, whom = [], [], []
+    for members in blocks:
+        K = evaluator.symmetric(take(objects, members), members) / unit - level
+        parts.append(K.ravel())
+        who.append(np.repeat(members, len(members)))
+        whom.append(np.tile(members, len(members)))
+    order = np.concatenate(blocks)
+    found = sp.csr_matrix(
+        (np.concatenate(parts).astype(np.float64), (np.concatenate(who), np.concatenate(whom))), shape=(n, n)
+    )
+    starts = np.concatenate([[0], np.cumsum([len(members) for members in blocks])])
+    return Neighbours(order, starts, found, level, mean, axes, places[order])
+
+
+def _solve_gram(G: Array, y: Array, weights: Array, alpha: float) -> Array:
+    """(G + alpha W⁻¹)⁻¹ y; rows without weight have the coefficient 0."""
+    root = np.sqrt(weights)[:, None]
+    A = np.asarray(root * G * root.T, dtype=np.float64)
+    A[np.diag_indices(len(A))] += max(alpha, len(A) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(A)).max()))
+    factor, failed = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
+    if failed:
+        raise InputError(f"alpha = {alpha:g} leaves a matrix that is singular to rounding. Pass a larger alpha.")
+    return np.asarray(root * lapack.dpotrs(factor, root * y, lower=1)[0])
+
+
+def _times(F: Array, x: Array) -> Array:
+    """F x in double precision, whatever F has."""
+    if F.dtype == np.float64:
+        return np.asarray(F @ x)
+    return np.concatenate([part.astype(np.float64) @ x for part in _strips(F)])
+
+
+def _times_transposed(F: Array, x: Array) -> Array:
+    """Fᵀ x in double precision, whatever F has."""
+    if F.dtype == np.float64:
+        return np.asarray(F.T @ x)
+    out, start = np.zeros((F.shape[1], x.shape[1])), 0
+    for part in _strips(F):
+        out += part.astype(np.float64).T @ x[start : start + len(part)]
+        start += len(part)
+    return out
+
+
+def _sum_of_squares(F: Array) -> float:
+    return float(sum(np.square(part.astype(np.float64)).sum() for part in _strips(F)))
+
+
+def _strips(F: Array) -> Iterator[Array]:
+    step = max(1, STRIP_ENTRIES // F.shape[1])
+    for start in range(0, len(F), step):
+        yield F[start : start + step]
+
+
+def _mirror(G: Array, step: int = 2048) -> None:
+    """Copy the upper triangle onto the lower one."""
+    for start in range(0, len(G), step):
+        stop = min(start + step, len(G))
+        corner = G[start:stop, start:stop]
+        corner[:] = np.triu(corner) + np.triu(corner, 1).T
+        G[stop:, start:stop] = G[start:stop, stop:].T
