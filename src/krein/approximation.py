@@ -230,7 +230,7 @@ def approximate(
             random_state=random_state, verbose=verbose,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
-        check_similarity(plan.objects, evaluator, plan.seed)
+        check_similarity(plan.objects, evaluator)
         parts, found = _parts(plan, evaluator)
     return Approximation(
         plan.kernel,
@@ -253,7 +253,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
             random_state=random_state, verbose=0,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
-        check_similarity(plan.objects, evaluator, plan.seed, whole=True)
+        check_similarity(plan.objects, evaluator, whole=True)
         parts, found = _whole(plan, evaluator)
     built = parts.clusters, parts.maps, parts.factorization
     return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
