@@ -50,7 +50,9 @@ def eigh(M: Array) -> tuple[Array, Array]:
     if not is_diagonal(M):
         return np.linalg.eigh(M)
     order = np.argsort(np.diagonal(M), kind="stable")
-    return np.diagonal(M)[order], np.eye(len(M))[:, order]
+    vectors = np.zeros(M.shape)
+    vectors[order, np.arange(len(M))] = 1.0
+    return np.diagonal(M)[order], vectors
 
 
 def eigvalsh(M: Array) -> Array:

@@ -60,7 +60,8 @@ class Policy:
         A kernel whose feature space has at most this many dimensions (and an eighth of the rows) is factored exactly:
         one block of that rank.
     plain_shape : tuple of two int
-        Blocks and rank of the approximation where there is no target to choose them by and nothing was given.
+        Blocks and rank of the approximation where there is no target to choose them by and nothing was given. One
+        block with 512 landmarks among all rows still clusters with narrow kernels, where blocks of lower rank fail.
     """
 
     exact_rows: int = 2000
@@ -76,7 +77,7 @@ class Policy:
     landmark_share: float = 1 / 3
     loo_rows: int = 2000
     feature_dimension: int = 400
-    plain_shape: tuple[int, int] = (4, 128)
+    plain_shape: tuple[int, int] = (1, 512)
 
     def __post_init__(self) -> None:
         for field in fields(self):

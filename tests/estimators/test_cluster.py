@@ -21,7 +21,7 @@ import krein
 from krein.blocksparse import BlockSparse
 from krein.errors import InputError, KreinWarning
 from krein.estimators.cluster import SpectralClustering, by_pivots, by_rotation
-from krein.estimators.route import Exact
+from krein.estimators.route import Exact, Given
 from krein.policy import Policy
 from strategies import refuse_full_decompositions
 
@@ -128,7 +128,7 @@ def test_many_rows_by_default_get_the_true_labels(name: str, gamma: float) -> No
     assert isinstance(ours.route_, Exact)
     assert adjusted_rand_score(y, ours.labels_) == 1.0
     ours = clone(ours).set_params(policy=Policy(clustering_rows=2499)).fit(X)
-    assert ours.approximation_.factorization.n_blocks > 1
+    assert ours.approximation_.factorization.rank < 2500
     assert adjusted_rand_score(y, ours.labels_) == 1.0
 
 
@@ -277,3 +277,12 @@ def test_an_approximation_brings_its_kernel_and_gamma(kernel):
     assert len(set(labels[::2])) == len(set(labels[1::2])) == 1
     with pytest.raises(krein.InputError, match="was asked for"):
         SpectralClustering(2, gamma=0.3, approximation=a).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:.*sum up to nothing or less:krein.KreinWarning")
+def test_a_narrow_kernel_is_still_clustered_beyond_the_exact_rows() -> None:
+    rows = krein.datasets.mixture(6000, n_features=10, n_clusters=8, spread=0.6, random_state=0)
+    X = (rows.X - rows.X.mean(0)) / rows.X.std(0)
+    cut = SpectralClustering(8, gamma=20.0 / 10, policy=Policy(clustering_rows=0), random_state=0).fit(X)
+    assert isinstance(cut.route_, Given)
+    assert adjusted_rand_score(rows.y, cut.labels_) > 0.7

@@ -376,3 +376,11 @@ def test_a_second_fit_by_another_route_leaves_nothing_of_the_first() -> None:
     again = low.set_params(n_blocks="auto", rank="auto").fit(X)
     assert np.array_equal(again.eigenvectors_, exact)
     assert again.X_fit_.shape == (300, 5)
+
+
+def test_a_fit_without_inverse_forgets_the_regression_of_an_earlier_one() -> None:
+    machine = KernelPCA(3, kernel="rbf", fit_inverse_transform=True).fit(X)
+    assert machine.dual_coef_.shape == X.shape
+    machine.set_params(fit_inverse_transform=False).fit(X[:50])
+    assert not hasattr(machine, "dual_coef_")
+    assert not hasattr(machine, "X_transformed_fit_")

@@ -1,5 +1,7 @@
 """KernelRidgeClassifier against RidgeClassifier, against leave-one-out by hand, and on many rows."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, make_classification
@@ -127,3 +129,13 @@ def test_one_class_is_refused_and_alpha_is_one_for_all():
         KernelRidgeClassifier().fit(X, np.zeros(len(X)))
     with pytest.raises(InputError, match="alpha must be"):
         KernelRidgeClassifier([0.1, 0.2]).fit(X, y)
+
+
+def test_leaving_rows_out_in_turn_holds_less_than_six_matrices_at_once() -> None:
+    rows = np.random.default_rng(0).standard_normal((600, 4))
+    tracemalloc.start()
+    try:
+        KernelRidgeClassifier("loo").fit(rows, rows[:, 0] > 0.0)
+        assert tracemalloc.get_traced_memory()[1] < 6 * 8 * 600**2
+    finally:
+        tracemalloc.stop()

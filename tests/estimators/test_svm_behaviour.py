@@ -15,6 +15,7 @@ from sklearn.metrics import f1_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.multiclass import OneVsRestClassifier
 
+import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
@@ -230,3 +231,14 @@ def test_regression_learns_and_wraps_and_counts_its_support_vectors() -> None:
     for n_classes in (2, 3):
         A, b = make_blobs(centers=n_classes, random_state=0)
         assert len(OneVsRestClassifier(SVC()).fit(A, b).predict(A)) == len(b)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # scikit-learn casts before it looks
+@pytest.mark.parametrize("last", [0.5, np.inf, np.nan])
+@pytest.mark.parametrize("objects", [False, True])
+def test_numbers_that_are_no_classes_are_refused(last: float, objects: bool) -> None:
+    rows: Any = ["a", "b", "c", "d"] if objects else np.arange(4.0)[:, None]
+    kernel: Any = krein.Spectrum(1) if objects else "rbf"
+    SVC(kernel=kernel).fit(rows, [0.0, 1.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match=r"Unknown label type|NaN|infinity"):
+        SVC(kernel=kernel).fit(rows, [0.0, 1.0, 0.0, last])

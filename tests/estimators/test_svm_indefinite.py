@@ -118,3 +118,10 @@ def test_refinement_is_for_psd_kernels() -> None:
     with pytest.raises(IndefiniteError, match="refine='exact' needs a psd kernel"):
         SVC(refine="exact", correction="flip", **SIGMOID).fit(X, y)
     assert krein.Sigmoid(gamma=0.5).traits.psd is not True
+
+
+def test_refinement_of_a_kernel_known_to_be_indefinite_is_refused_before_anything_is_evaluated() -> None:
+    words = ["anna", "hanna", "johann", "joan", "otto", "ottokar"] * 5
+    with krein.kernels.counting() as spent, pytest.raises(IndefiniteError, match=r"JaroWinkler.* is none"):
+        SVC(kernel=krein.JaroWinkler(), refine="exact", n_blocks=2, rank=4).fit(words, [0, 0, 0, 0, 1, 1] * 5)
+    assert spent.n_evaluations == 0

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 import krein
-from krein.kernels import Evaluator, counting
+from krein.kernels import counting
 from krein.kernels.similarities import as_kernel
 from krein.solvers import rows
-from krein.solvers.rows import Cache, Exact, Groups, Pool, kernel_product
+from krein.solvers.rows import Cache, Exact, Groups, Pool
 
 
 def vectors(n: int = 400, d: int = 5) -> Any:
@@ -112,16 +112,16 @@ def test_rows_far_from_the_origin_keep_their_digits() -> None:
 
 def test_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "TILE_COLUMNS", 33)
-    X, kernel = vectors(), krein.RBF(gamma=0.2)
+    X = vectors()
     b = np.where(np.arange(400) % 3 == 0, 0.0, np.random.default_rng(2).standard_normal(400))
-    with counting() as tally:
-        found = kernel_product(Evaluator(kernel, chunk_entries=500), X, b, X[:90])
-    np.testing.assert_allclose(found, kernel(X[:90], X) @ b, atol=1e-12)
-    assert tally.n_evaluations == 90 * np.count_nonzero(b)
-    assert not kernel_product(Evaluator(kernel), X, np.zeros(400), X).any()
     for given in KERNELS:
         exact, weights = Exact(given, X), np.random.default_rng(3).standard_normal((400, 2))
-        np.testing.assert_allclose(exact.product(b, np.arange(90)), given(X[:90], X) @ b, atol=1e-11)
+        with counting() as tally:
+            found = Exact(given, X).product(b, np.arange(90))
+        np.testing.assert_allclose(found, given(X[:90], X) @ b, atol=1e-11)
+        assert tally.n_evaluations >= 90 * np.count_nonzero(b)
+        assert tally.n_evaluations <= 90 * np.count_nonzero(b) + 1  # and one to learn the type of the values
+        assert not exact.product(np.zeros(400)).any()
         found = exact.times(exact.chosen(np.arange(90)), exact.chosen(), weights)
         np.testing.assert_allclose(found, given(X[:90], X) @ weights, atol=1e-10)
 
@@ -139,6 +139,21 @@ def test_single_precision_is_taken_where_no_row_minds() -> None:
     assert Exact(kernel, far).rounded(1e-5).objects.dtype == np.float64
     assert Exact(kernel, X + 1e9).rounded(1e-5).objects.dtype == np.float64
     assert Exact(krein.Polynomial(degree=3, gamma=1.0), 1e20 * X).rounded(1e-5).objects.dtype == np.float64  # overflows
+
+
+def test_products_in_single_precision_of_rows_rounded_after_they_are_centred() -> None:
+    kernel, X, b = krein.RBF(gamma=0.2), vectors(), np.random.default_rng(1).standard_normal(400)
+    length, wanted = float(np.linalg.norm(b)), kernel(X, X) @ b
+    for given in (X, X + 1e4):  # far from the origin, where rows rounded as they are would lose all digits
+        single = Exact(kernel, given).in_single(length, 1e-4)
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single.product(b), wanted, atol=1e-4)
+        assert Exact(kernel, given).in_single(length, 1e-6).dtype == np.float64
+    far = X.copy()
+    far[0] += 1e4
+    assert Exact(kernel, far).in_single(length, 1e-4).dtype == np.float64
+    laplacian = Exact(krein.Laplacian(gamma=0.2), X)
+    assert laplacian.in_single(length, 1e-4) is laplacian
 
 
 def test_what_is_not_quick_stays_as_it_came() -> None:

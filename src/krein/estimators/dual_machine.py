@@ -22,7 +22,7 @@ from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.corrections import judge_for
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.machine import KernelMachine, check_weights
-from krein.estimators.route import Exact, Features
+from krein.estimators.route import Exact, Features, Route
 from krein.estimators.selection import codes
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
@@ -99,6 +99,14 @@ class DualMachine(KernelMachine):
         """What names the correction of an indefinite matrix for these targets; ``limits`` are the upper ends C."""
         task = "classification" if is_classifier(self) else "regression"
         return judge_for(targets, task, strength=limits, epsilon=getattr(self, "epsilon", 0.0))
+
+    def _decide(self, objects: Any, kernel: Kernel, *, scored: bool = False) -> Route:
+        if self.refine == "exact" and kernel.traits.psd is False:
+            raise IndefiniteError(
+                f"refine='exact' needs a psd kernel, and {kernel!r} is none. Leave refine at its default; correction "
+                "says what is done about negative eigenvalues."
+            )
+        return super()._decide(objects, kernel, scored=scored)
 
     def _chosen_for(self, targets: Array) -> Any:
         return self._chooser(codes(targets) if is_classifier(self) else targets)

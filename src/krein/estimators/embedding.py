@@ -181,7 +181,8 @@ class KernelPCA(KernelTransformer):
         search = self._search()
         checks: dict[str, Any] = {"copy": self.copy_X} if self._vectors(X) else {}
         objects, _, kernel = self._start(X, **checks)
-        self._forget("_eigenvectors", "_shift", "_vectors_inside", "_centred", "_uncorrected", "_preimage")
+        self._forget("_eigenvectors", "_shift", "_vectors_inside", "_centred", "_uncorrected")
+        self._forget("_preimage", "dual_coef_", "X_transformed_fit_")
         route = self._decide(objects, kernel)
         self.gamma_ = getattr(kernel, "gamma", None) or self._usual_gamma()
         if isinstance(route, Exact) and (route.psd or self.correction in ("auto", "none", "clip")):

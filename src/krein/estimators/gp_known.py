@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from krein.approximation import Approximation, approximate
-from krein.arrays import Array, Indices, seed_from
+from krein.arrays import Array, Indices
 from krein.estimators.cache import forget
 from krein.estimators.gp_evidence import Group, noise_of
 from krein.estimators.route import Exact, Route
@@ -100,7 +100,7 @@ def evaluated(kernel: Any, objects: Any, machine: Any) -> Evaluated | None:
         return None
     with counting() as spent:
         evaluator = Evaluator(leaf.kernel)
-        check_similarity(objects, evaluator, seed_from(machine.random_state), whole=True)
+        check_similarity(objects, evaluator, whole=True)
         K = evaluator.symmetric(objects)
     inside = AsSklearn(_Known(K, name=repr(leaf.kernel)))
     return Evaluated(with_leaf(kernel, inside), np.arange(len(K)), leaf, objects, spent.n_evaluations)

@@ -290,7 +290,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
         """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
         objects, _ = check_objects(objects, kernel)
-        check_similarity(objects, Evaluator(kernel), seed_from(self.random_state), whole=True)
+        check_similarity(objects, Evaluator(kernel), whole=True)
         self.correction_ = "none" if self.correction == "auto" else self.correction
         self.n_negative_ = 0
         return objects

@@ -7,6 +7,7 @@ and only the result is float32.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -106,9 +107,9 @@ class ArcCosine(VectorKernel):
         return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
-        dtype = a.dtype
-        rows, a = rows.in_float64(a)
-        cosines, length_a = rows(a)
+        return _homogeneous(rows, a, self._of_cosines, self.degree)
+
+    def _of_cosines(self, cosines: Array) -> Array:
         angle = np.arccos(cosines)
         if self.degree == 0:
             values = math.pi - angle
@@ -116,11 +117,7 @@ class ArcCosine(VectorKernel):
             values = np.sin(angle) + (math.pi - angle) * cosines
         else:
             values = 3 * np.sin(angle) * cosines + (math.pi - angle) * (1 + 2 * cosines**2)
-        values /= math.pi
-        with np.errstate(over="ignore", invalid="ignore"):
-            values *= length_a[:, None] ** self.degree
-            values *= rows.lengths**self.degree
-            return values.astype(dtype, copy=False)
+        return np.asarray(values / math.pi)
 
     def diag(self, A: Any) -> Array:
         a, dtype = _double(A, self)
@@ -155,24 +152,33 @@ class NTK(VectorKernel):
         return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
-        dtype = a.dtype
-        rows, a = rows.in_float64(a)
-        cosines, length_a = rows(a)
+        return _homogeneous(rows, a, self._of_cosines, 1)
+
+    def _of_cosines(self, cosines: Array) -> Array:
         rho, theta = cosines, cosines
         for _ in range(self.depth):
             beyond = math.pi - np.arccos(rho)
             after = (rho * beyond + np.sqrt(1 - rho**2)) / math.pi  # kappa1
             theta = theta * (beyond / math.pi) + after
             rho = np.clip(after, -1.0, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            theta *= length_a[:, None]
-            theta *= rows.lengths
-            return theta.astype(dtype, copy=False)
+        return theta
 
     def diag(self, A: Any) -> Array:
         a, dtype = _double(A, self)
         with np.errstate(over="ignore"):
             return ((self.depth + 1) * unit_rows(a)[1] ** 2).astype(dtype, copy=False)
+
+
+def _homogeneous(rows: Cosines, a: Any, of_cosines: Callable[[Array], Array], degree: int) -> Array:
+    """|a_i|^degree |b_j|^degree f(cosine of their angle), computed in float64 and returned in the type of a."""
+    dtype = a.dtype
+    rows, a = rows.in_float64(a)
+    cosines, lengths = rows(a)
+    values = of_cosines(cosines)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values *= lengths[:, None] ** degree
+        values *= rows.lengths**degree
+        return values.astype(dtype, copy=False)
 
 
 def _double(A: Any, asker: Kernel) -> tuple[Any, np.dtype[Any]]:

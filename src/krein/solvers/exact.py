@@ -47,6 +47,8 @@ TINY_ROWS = 100
 LIBSVM_STEPS = 10_000_000
 # Another way is taken if the kernel's own values show more than EXCESS times the violation LIBSVM was asked for.
 EXCESS = 3.0
+# Those values are computed in single precision if that changes a violation by no more than CHECKED of what is allowed.
+CHECKED = 0.1
 # Similarities beyond LARGEST, or all below 1 / LARGEST, are more than LIBSVM's single precision can take.
 LARGEST = 1e30
 # All classes are solved in one call up to CLASS_ROWS rows a pair of classes, and up to CLASS_ROWS_IN_ALL rows.
@@ -184,9 +186,10 @@ def _by_libsvm(
     b, intercept, steps, finished = libsvm(given, task, ALLOWED, limit, options, named, usual)
     if not finished and max_iter < 1:
         return None
-    product = given @ b if named is None else exact.product(b)
-    missed = float(violation(task, b, product - task.linear + intercept).max(initial=0.0))
     size = task.spread(usual) or usual * float(task.high.max())
+    own = exact.in_single(float(np.linalg.norm(b)), CHECKED * ALLOWED * size)
+    product: Array = given @ b if named is None else own.product(b)
+    missed = float(violation(task, b, product - task.linear + intercept).max(initial=0.0))
     if finished and max_iter < 1 and missed > EXCESS * ALLOWED * size:
         return None  # what LIBSVM takes for the kernel is another: rows far from the origin lose its digits
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, intercept, product)
@@ -325,6 +328,7 @@ def solve_classes(
         return None
     support, ends = machine.support_, np.cumsum(machine.n_support_)
     coefficients = np.asarray(machine.dual_coef_)
+    checked = exact.in_single(float(np.linalg.norm(coefficients)), CHECKED * ALLOWED)
     products = []
     for stop, size in zip(ends, machine.n_support_, strict=True):
         own = slice(stop - size, stop)
@@ -332,7 +336,7 @@ def solve_classes(
         if named["kernel"] == "precomputed":
             products.append(given[:, some] @ weights)
         else:
-            products.append(exact.times(exact.chosen(), exact.chosen(some), weights))
+            products.append(checked.times(checked.chosen(), checked.chosen(some), weights))
     gaps, worst = _judge_pairs(machine, coefficients, products, labels, limits, n_classes)
     if finished and max_iter < 1 and worst > EXCESS * ALLOWED:
         return None

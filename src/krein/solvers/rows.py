@@ -20,7 +20,7 @@ from krein.kernels.objects import is_sparse, rows
 from krein.kernels.vectors import EXPANSION_ERROR
 from krein.solvers.smo import Rows
 
-__all__ = ["Cache", "Exact", "Groups", "Pool", "is_quick", "kernel_product"]
+__all__ = ["Cache", "Exact", "Groups", "Pool", "is_quick"]
 
 # Kernels are evaluated in tiles of at most TILE entries, TILE_ROWS x TILE_COLUMNS where vectors are compared.
 TILE = 2**18
@@ -196,6 +196,21 @@ class Exact:
             return self if dtype == np.float64 else Exact(kernel, self.objects.astype(np.float64))
         return single
 
+    def in_single(self, length: float, bearable: float) -> Exact:
+        """The same in single precision if products with vectors of that length are likely within ``bearable``.
+
+        Only for the RBF kernel of dense vectors. Its rows p and q are rounded after they are centred and scaled, so an
+        entry is off by about eps (|p|² + |q|²); errors of both signs add up to that times the vector's length.
+        """
+        if self._points is None:
+            return self
+        longest = -2.0 * float(self._points[:, -2].min())
+        if not np.finfo(np.float32).eps * longest * length <= bearable:
+            return self
+        single = Exact(self.evaluator.kernel, self.objects)
+        single._points = self._points.astype(np.float32, copy=False)
+        return single
+
     def doubled(self) -> Exact:
         """The same in double precision."""
         if not is_vectors(self.objects) or self.objects.dtype != np.float32:
@@ -221,17 +236,6 @@ def _exchanged(points: Array) -> Array:
     """A copy of prepared RBF rows with the last two columns exchanged."""
     out = points.copy()
     out[:, -2], out[:, -1] = 1.0, points[:, -2]
-    return out
-
-
-def kernel_product(evaluator: Evaluator, objects: Any, b: Array, others: Any) -> Array:
-    """k(others, objects) b, tile by tile, without the objects whose b is zero."""
-    used = np.flatnonzero(b)
-    out = np.zeros(count_objects(others))
-    for start in range(0, len(used), TILE_COLUMNS):
-        few = used[start : start + TILE_COLUMNS]
-        for part, block in evaluator.chunks(others, take(objects, few)):
-            out[part] += block @ b[few].astype(block.dtype, copy=False)
     return out
 
 
