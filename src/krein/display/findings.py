@@ -137,7 +137,7 @@ class InspectionDisplay:
             ranks, [r.score for r in found.rank_scores], yerr=[r.error for r in found.rank_scores], fmt="o-",
             color=DARK, capsize=4, markersize=6, markerfacecolor="white", markeredgewidth=1.5,
         )  # fmt: skip
-        axis.plot([enough.rank], [enough.score], "o", color=DARK, markersize=8)
+        axis.plot([enough.rank], [enough.score], "o", color=DARK, markersize=8, zorder=3)
         axis.axhline(found.baseline, color="0.45", linestyle=":", linewidth=1.2)
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, [str(r) for r in ranks])
