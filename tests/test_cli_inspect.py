@@ -55,12 +55,15 @@ def test_it_is_the_inspection_of_the_scaled_rows_by_the_named_kernel(folder, tab
     assert told["inertia"] == list(found.inertia)
     assert told["recommended"] == found.recommended
     assert [c["name"] for c in told["corrections"]] == [c.name for c in found.corrections]
+    assert [r["rank"] for r in told["rank_scores"]] == [r.rank for r in found.rank_scores]
+    assert told["sufficient"]["rank"] == found.sufficient.rank
     assert told["html"] is None
 
 
 def test_without_a_target_no_corrections_are_compared(folder):
     told = json.loads(run(folder / "rows.csv", "--drop", "label", "--kernel", "tl1", "-k", "rho=2", "--json").stdout)
-    assert told["corrections"] == []
+    assert told["corrections"] == told["rank_scores"] == []
+    assert told["sufficient"] is None
     assert told["task"] is None
     assert "TL1(rho=2.0)" in told["kernel"]
 
@@ -93,6 +96,7 @@ def test_the_page_is_written_and_named(folder, tmp_path):
     result = run(folder / "rows.csv", "--html", page)
     assert result.exit_code == 0, result.output
     assert "spectrum" in result.stdout
+    assert "score against rank, accuracy of ridge on rows left out" in result.stdout
     assert f"Report: {page}, {page.stat().st_size / 1e3:.0f} kB" in result.stdout
     text = page.read_text(encoding="utf-8")
     assert "rows.csv: a krein report" in text

@@ -71,7 +71,8 @@ def test_printed_it_says_the_numbers_it_holds(found):
     text = str(found)
     assert "1 positive, 158 zero, 1 negative" in text
     assert found.negative_share.percent in text
-    assert text.count("<- recommended") == 1
+    assert text.count("<- recommended") == text.count("<- sufficient") == 1
+    assert found.rank_verdict in text
     assert f"{found.n_evaluations:,} evaluated" in text
     assert max(map(len, text.splitlines())) < 110
     html = found._repr_html_()
@@ -86,6 +87,9 @@ def test_it_goes_through_json(found):
     assert back["negative_share"]["value"] == found.negative_share.value
     assert [c["name"] for c in back["corrections"]] == [c.name for c in found.corrections]
     assert back["choice"]["nbytes"] == found.choice.nbytes
+    assert [r["score"] for r in back["rank_scores"]] == [r.score for r in found.rank_scores]
+    assert back["sufficient"]["rank"] == found.sufficient.rank
+    assert back["rank_verdict"] == found.rank_verdict
 
 
 def test_the_picture_shows_the_numbers(found):
@@ -94,8 +98,8 @@ def test_the_picture_shows_the_numbers(found):
     import matplotlib.pyplot as plt
 
     display = found.plot()
-    assert display.panels == ("spectrum", "values", "blocks", "memory", "corrections")
-    spectrum, values, blocks, memory, corrections = display.ax_
+    assert display.panels == ("spectrum", "values", "blocks", "memory", "corrections", "ranks")
+    spectrum, values, blocks, memory, corrections, ranks = display.ax_
     assert np.array_equal(spectrum.get_lines()[1].get_ydata(), found.eigenvalues)
     assert len(spectrum.get_lines()[2].get_ydata()) == found.inertia[2]
     assert np.array_equal(values.patches[0].get_data().values, found.counts)
@@ -105,7 +109,9 @@ def test_the_picture_shows_the_numbers(found):
         at = memory.yaxis.get_major_formatter()(drawn, 0)  # rounding has a line of its own, numbered 0
         assert (at == "0") if f.error < 1e-9 else drawn == pytest.approx(f.error)
     assert [t.get_text() for t in corrections.get_xticklabels()] == [c.name for c in found.corrections]
+    assert ranks.get_lines()[0].get_xydata().tolist() == [[r.rank, r.score] for r in found.rank_scores]
+    assert ranks.get_lines()[-2].get_xydata().tolist() == [[found.sufficient.rank, found.sufficient.score]]
     assert display.figure_ is spectrum.figure
-    figure, axes = plt.subplots(1, 5)
+    figure, axes = plt.subplots(1, 6)
     assert found.plot(ax=axes).figure_ is figure
     plt.close("all")

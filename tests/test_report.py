@@ -126,7 +126,7 @@ def test_every_section_that_is_asked_for_is_there(page):
     headings = [e["text"] for e in page.all("h2")]
     assert headings == [
         "At a glance", "Data and kernel", "Accuracy", "The machine", "How indefinite", "Blocks", "Memory and error",
-        "Corrections", "Where the time went", "Notes", "Every number explained",
+        "Corrections", "Rank", "Where the time went", "Notes", "Every number explained",
     ]  # fmt: skip
 
 
@@ -159,9 +159,16 @@ def test_tables_hold_what_was_found(page, found):
     rows = page.table("Corrections")
     assert {row[0]: float(row[2]) for row in rows if row[2]} == {c.name: c.score.value for c in found.corrections}
     assert [row[0] for row in rows if "recommended" in row[3]] == [found.recommended]
+    rows = page.table("Score against rank")
+    assert [[float(v) for v in row[:3]] for row in rows] == [[r.rank, r.score, r.error] for r in found.rank_scores]
+    assert [int(row[0]) for row in rows if row[3] == "sufficient"] == [found.sufficient.rank]
     assert [float(row[0]) for row in page.table("The spectrum of subsets of the sample")] == [
         t.n_objects for t in found.trend
     ]
+
+
+def test_the_verdict_on_ranks_is_at_a_glance_and_with_its_chart(page, found):
+    assert sum(e["text"] == f"{found.rank_verdict}." for e in page.all("li") + page.all("p")) == 2
 
 
 def test_numbers_of_the_machine_are_its_own(page, model):

@@ -74,7 +74,7 @@ def test_ridge_is_judged_as_it_will_be_fitted():
     options = {"task": "regression", "learner": "ridge", "n": 60}
     met = corrections.compared(K, y, ("flip", "square"), strength=alphas, rng=np.random.default_rng(1), **options)
     expected, again = np.zeros((2, 60)), np.random.default_rng(1)
-    cuts = [fold for _ in range(3) for fold in corrections._folds(y, "regression", again)]
+    cuts = [fold for _ in range(3) for fold in corrections.folds(y, "regression", again)]
     for train, test in cuts:
         own = K[np.ix_(train, train)]
         values, V = np.linalg.eigh(own)
@@ -138,7 +138,7 @@ def test_ridge_in_the_eigenvectors_is_ridge_on_the_matrix(how):
 
 def test_folds_hold_each_row_once_and_every_class():
     y = np.array([0] * 40 + [1] * 10)
-    folds = list(corrections._folds(y, "classification", np.random.default_rng(0)))
+    folds = list(corrections.folds(y, "classification", np.random.default_rng(0)))
     assert sorted(np.concatenate([test for _, test in folds]).tolist()) == list(range(50))
     for train, test in folds:
         assert not set(train.tolist()) & set(test.tolist())
@@ -149,8 +149,8 @@ def test_few_rows_of_many_are_looked_at(monkeypatch):
     monkeypatch.setattr(corrections, "JUDGED", 100)
     K, y = classes_on_the_negative_side(400)
     seen = []
-    folds = corrections._folds
-    monkeypatch.setattr(corrections, "_folds", lambda y, *more: seen.append(len(y)) or folds(y, *more))
+    folds = corrections.folds
+    monkeypatch.setattr(corrections, "folds", lambda y, *more: seen.append(len(y)) or folds(y, *more))
     assert judge_for(y)(approximated(K)) in ("flip", "square")
     assert set(seen) == {100}
 

@@ -25,7 +25,7 @@ FEW = 10  # rows below which what is learned from some says nothing of the other
 
 @click.command("inspect")
 @click.argument("data", type=click.Path(path_type=Path))
-@options.table_options("Column with labels or numbers to compare corrections by")
+@options.table_options("Column with labels or numbers to compare corrections and ranks by")
 @options.kernel_options("A number, scale or auto.", "precomputed")
 @click.option("--learner", type=click.Choice(["svm", "ridge"]), default="svm", show_default=True,
               help="By which corrections are compared.")  # fmt: skip
@@ -43,8 +43,8 @@ def command(
 ) -> None:  # fmt: skip
     """Look at a similarity through a sample of DATA: how indefinite it is, how it clusters, what it would cost.
 
-    With a target every correction is tried on rows left out. DATA is what krein fit reads: CSV, TSV, Parquet, svmlight,
-    npy, npz or text.
+    With a target every correction is tried on rows left out, and every rank, to see whether a small one can do. DATA is
+    what krein fit reads: CSV, TSV, Parquet, svmlight, npy, npz or text.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def command(
         y, task = answers(frame[column], column, task)
         y = y - y.mean() if task == "regression" else y
     if y is not None and len(y) < FEW:
-        remarks = (*remarks, f"{len(y)} rows are too few to compare corrections by; it takes {FEW}")
+        remarks = (*remarks, f"{len(y)} rows are too few to compare corrections and ranks by; it takes {FEW}")
         y = None
     with options.warned() as said:
         notes: tuple[str, ...] = ()

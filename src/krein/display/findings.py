@@ -1,4 +1,4 @@
-"""An inspection drawn: spectrum, values, blocks, memory and error, and corrections where they were compared."""
+"""An inspection drawn: spectrum, values, blocks, memory and error; with y corrections and ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["InspectionDisplay"]
 
 
 class InspectionDisplay:
-    """What `krein.inspect` found, in four panels; five where corrections were compared.
+    """What `krein.inspect` found, in four panels; six where corrections and ranks were compared.
 
     Parameters
     ----------
@@ -37,7 +37,8 @@ class InspectionDisplay:
     def panels(self) -> tuple[str, ...]:
         """What is drawn, in the order of ``ax_``."""
         found = self.inspection
-        held = {"blocks": found.blocks, "memory": found.forecasts, "corrections": found.corrections}
+        held = {"blocks": found.blocks, "memory": found.forecasts, "corrections": found.corrections,
+                "ranks": found.rank_scores}  # fmt: skip
         return ("spectrum", "values", *(name for name, values in held.items() if values))
 
     def plot(self, ax: Any = None) -> InspectionDisplay:
@@ -125,6 +126,23 @@ class InspectionDisplay:
         axis.margins(x=0.12)
         axis.set_title(f"filled: recommended, {found.recommended}", fontsize=10)
         axis.set_xlabel("correction")
-        axis.set_ylabel("accuracy of rows left out" if found.task == "classification" else "R² of rows left out")
+        axis.set_ylabel(f"{found.metric} of rows left out")
+        axis.grid(axis="y", color="0.9", linewidth=0.6)
+        axis.set_axisbelow(True)
+
+    def _ranks(self, axis: Any) -> None:
+        found = self.inspection
+        ranks, enough = [r.rank for r in found.rank_scores], found.sufficient
+        axis.errorbar(
+            ranks, [r.score for r in found.rank_scores], yerr=[r.error for r in found.rank_scores], fmt="o-",
+            color=DARK, capsize=4, markersize=6, markerfacecolor="white", markeredgewidth=1.5,
+        )  # fmt: skip
+        axis.plot([enough.rank], [enough.score], "o", color=DARK, markersize=8, zorder=3)
+        axis.axhline(found.baseline, color="0.45", linestyle=":", linewidth=1.2)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ranks, [str(r) for r in ranks])
+        axis.set_title(f"filled: sufficient, rank {enough.rank}\ndotted: no learning", fontsize=10)
+        axis.set_xlabel("rank: eigenvalues kept")
+        axis.set_ylabel(f"{found.metric} of rows left out")
         axis.grid(axis="y", color="0.9", linewidth=0.6)
         axis.set_axisbelow(True)

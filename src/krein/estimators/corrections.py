@@ -23,7 +23,7 @@ from krein.blocksparse import BlockSparse
 from krein.correction import changed
 from krein.errors import one_of
 
-__all__ = ["CUTOFF", "Corrected", "compared", "judge_for", "preferred"]
+__all__ = ["CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred"]
 
 JUDGED = 1000  # rows looked at, at most
 FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
@@ -100,7 +100,7 @@ def compared(
     """
     each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
     met, cuts = np.zeros((len(names), len(K))), CUTS[learner]
-    for train, test in itertools.chain.from_iterable(_folds(y, task, rng) for _ in range(cuts)):
+    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(cuts)):
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
         learn = _learner(learner, task, y[train], epsilon)
         corrected = Corrected(K[np.ix_(train, train)], scale)
@@ -184,14 +184,14 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     return svm if learner == "svm" else ridge
 
 
-def _folds(y: Array, task: str, rng: np.random.Generator) -> Iterator[tuple[Indices, Indices]]:
+def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
     """(rows to learn, rows to meet), each row met once; classes are spread over all folds."""
     mixed = rng.permutation(len(y))
     if task == "classification":
         mixed = mixed[np.argsort(y[mixed], kind="stable")]
     fold = np.empty(len(y), dtype=np.intp)
-    fold[mixed] = np.arange(len(y)) % FOLDS
-    for i in range(FOLDS):
+    fold[mixed] = np.arange(len(y)) % n_folds
+    for i in range(n_folds):
         train, test = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
         if len(test) and (task == "regression" or len(np.unique(y[train])) > 1):
             yield train, test

@@ -10,7 +10,12 @@ from typing import Any
 from krein.arrays import Array, Indices
 from krein.choice import si
 
-__all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "SizeTrend"]
+__all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "RankScore", "SizeTrend"]
+
+# A rank is small up to this share of full rank.
+SMALL_RANK = 0.125
+# Standard errors by which the best rank has to be better than the baseline.
+BETTER_THAN_GUESSING = 2.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,15 @@ class CorrectionScore:
     score: Estimate
 
 
+@dataclass(frozen=True)
+class RankScore:
+    """How well held-out rows are predicted from the ``rank`` eigenvalues largest in magnitude: accuracy, or R²."""
+
+    rank: int
+    score: float
+    error: float  # standard error
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """How indefinite a similarity is, how its objects group, and what that means for learning with it.
@@ -111,6 +125,8 @@ class Inspection:
     task: str | None  # "classification" or "regression" where there is y
     learner: str
     recommended: str | None  # the correction to use; None where only y could tell
+    rank_scores: tuple[RankScore, ...]  # for rising ranks, the last is full; none without y
+    baseline: float | None  # the score of always answering the commonest class, or the mean
     notes: tuple[str, ...]
     stages: tuple[tuple[str, float], ...] = ()  # what took how many seconds
 
@@ -118,6 +134,11 @@ class Inspection:
     def psd(self) -> bool:
         """Whether no eigenvalue of the sample is negative: necessary for a psd kernel, and no proof of one."""
         return self.inertia[2] == 0
+
+    @property
+    def metric(self) -> str:
+        """What scores are: "accuracy", or "R²"."""
+        return "accuracy" if self.task == "classification" else "R²"
 
     @property
     def smallest(self) -> float:
@@ -129,6 +150,34 @@ class Inspection:
         """The forecast with the fewest bytes that meets the target, if any does."""
         enough = [f for f in self.forecasts if f.error <= self.target]
         return min(enough, key=lambda f: f.nbytes) if enough else None
+
+    @property
+    def sufficient(self) -> RankScore | None:
+        """The smallest rank whose score is within one standard error of the best; None without ``rank_scores``."""
+        best = max(self.rank_scores, key=lambda r: r.score, default=None)
+        return best and next(r for r in self.rank_scores if r.score >= best.score - best.error)
+
+    @property
+    def rank_verdict(self) -> str:
+        """What ``rank_scores`` say of ranks up to an eighth of full rank, in a sentence; "" without them."""
+        enough = self.sufficient
+        if enough is None or self.baseline is None:
+            return ""
+        best, full, classes = (
+            max(r.score for r in self.rank_scores),
+            self.rank_scores[-1],
+            self.task == "classification",
+        )
+        if best < self.baseline + BETTER_THAN_GUESSING * enough.error:
+            guess = "the commonest class" if classes else "the mean"
+            return f"No rank predicts better than always {guess} does ({self.baseline:.3f}): k tells little about y"
+        small = [r for r in self.rank_scores if r.rank <= SMALL_RANK * full.rank][-1]
+        if enough.rank <= small.rank:
+            return (
+                f"Rank {enough.rank} is as good as all {full.rank}: {enough.score:.3f}, {full.score:.3f} at full rank"
+            )
+        what = f"part of what {'tells the classes apart' if classes else 'predicts y'} lies in the tail"
+        return f"Rank {small.rank} reaches {small.score:.3f} of {best:.3f}: {what} and takes rank {enough.rank}"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw it; returns a `krein.display.InspectionDisplay`, with ``ax_`` and ``figure_``."""
@@ -145,7 +194,9 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """All of it in lists, numbers and strings: what JSON takes."""
         found = {name: v.tolist() if hasattr(v, "tolist") else v for name, v in asdict(self).items()}
-        return found | {"psd": self.psd, "choice": None if self.choice is None else asdict(self.choice)}
+        values = {"choice": self.choice, "sufficient": self.sufficient}
+        found |= {name: None if value is None else asdict(value) for name, value in values.items()}
+        return found | {"psd": self.psd, "rank_verdict": self.rank_verdict}
 
     def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """(heading, [(name, what was found)]): what is printed, in whatever form."""
@@ -196,9 +247,13 @@ class Inspection:
             ("memory and error, forecast", [self._forecast_line(f) for f in self.forecasts]),
         ]
         if self.corrections:
-            metric = "accuracy" if self.task == "classification" else "R²"
-            heading = f"corrections, {metric} of {'an SVM' if self.learner == 'svm' else 'ridge'} on rows left out"
+            heading = f"corrections, {self.metric} of {'an SVM' if self.learner == 'svm' else 'ridge'} on rows left out"
             parts.append((heading, [self._correction_line(c) for c in self.corrections]))
+        if self.rank_scores:
+            lines = [self._rank_line(r) for r in self.rank_scores]
+            parts.append(
+                (f"score against rank, {self.metric} of ridge on rows left out", [*lines, ("", self.rank_verdict)])
+            )
         if self.notes:
             parts.append(("notes", [("", note) for note in self.notes]))
         return [(heading, lines) for heading, lines in parts if lines]
@@ -217,6 +272,9 @@ class Inspection:
 
     def _correction_line(self, c: CorrectionScore) -> tuple[str, str]:
         return c.name, f"{c.score}{'  <- recommended' if c.name == self.recommended else ''}"
+
+    def _rank_line(self, r: RankScore) -> tuple[str, str]:
+        return str(r.rank), f"{r.score:.3f} ± {r.error:.3f}{'  <- sufficient' if r == self.sufficient else ''}"
 
     def __str__(self) -> str:
         lines = []

@@ -17,7 +17,8 @@ from krein.errors import InputError, one_of
 from krein.estimators.corrections import compared, preferred
 from krein.estimators.naming import kernel_for
 from krein.inspection import measures
-from krein.inspection.findings import CorrectionScore, Inspection
+from krein.inspection.findings import CorrectionScore, Inspection, RankScore
+from krein.inspection.ranks import baseline, rank_scores
 from krein.inspection.sampling import Look
 from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
 from krein.kernels.kernel import is_number
@@ -56,7 +57,8 @@ def inspect(
     kernel : Kernel, name, callable k(A, B) or None
         What compares them. Parameters left None are bound to X.
     y : array of shape (n,), optional
-        Labels or numbers: with them every correction is tried by cross-validation on the sample.
+        Labels or numbers: with them every correction is tried by cross-validation on the sample, and ridge at every
+        rank, to see whether a small one can do.
     max_evaluations : int, optional
         Similarities that may be evaluated. By default 1000 objects are sampled, or all if there are no more, and the
         others seen 4 times in either order: at most 10⁶ + 8 n.
@@ -89,7 +91,7 @@ def inspect(
     m, rng = len(K), stream(seed, 52)
     subsets = measures.Subsets(m, n, stream(seed, 51))
     stages = [("similarities", time.perf_counter() - start)]
-    with tqdm(total=6, desc="measures", disable=not verbose) as bar:
+    with tqdm(total=7, desc="measures", disable=not verbose) as bar:
 
         def done(stage: str) -> None:
             stages.append((stage, time.perf_counter() - start - sum(t for _, t in stages)))
@@ -113,6 +115,10 @@ def inspect(
         if targets is not None:
             scores, best = _corrections(K, targets[look.rows], task, learner, strength, n, psd, seed)
         done("corrections")
+        ranks: tuple[RankScore, ...] = ()
+        if targets is not None:
+            ranks = rank_scores(K, targets[look.rows], task, stream(seed, 54))
+        done("ranks")
     counts, edges = np.histogram(K[~np.eye(m, dtype=bool)], bins=BINS)
     own = np.diagonal(K)
     spread = float(own.max() - own.min())
@@ -125,7 +131,8 @@ def inspect(
         diagonal=(float(own.min()), float(own.max())), constant_diagonal=spread <= 16.0 * precision * look.largest,
         asymmetry=look.asymmetry, counts=counts, edges=edges, negative_squares=negative_squares,
         triangle_violations=violations, blocks=blocks, forecasts=forecasts, target=MAX_ERROR, corrections=scores,
-        task=None if targets is None else task, learner=learner, recommended=best, notes=(),
+        task=None if targets is None else task, learner=learner, recommended=best, rank_scores=ranks,
+        baseline=None if targets is None else baseline(targets[look.rows], task), notes=(),
         stages=tuple(stages),
     )  # fmt: skip
     return replace(found, notes=_notes(found, bound))
@@ -160,14 +167,19 @@ def _targets(y: Any, n: int, task: str) -> tuple[Array | None, str]:
         targets = targets[:, 0]
     if targets.shape != (n,):
         raise InputError(f"y must have one label or number per object, shape ({n},); got shape {targets.shape}.")
-    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
-        raise InputError(
-            f"y holds {int((~np.isfinite(targets)).sum())} NaN or infinite values. Drop those objects first."
-        )
-    if task == "auto":
-        task = "regression" if type_of_target(targets) == "continuous" else "classification"
-    if task == "regression":
-        targets = targets.astype(np.float64)
+    kind = targets.dtype.kind
+    bad = [v is None or v != v for v in targets] if kind == "O" else kind == "f" and ~np.isfinite(targets)
+    if np.any(bad):
+        raise InputError(f"y holds {np.sum(bad)} NaN, infinite or missing values. Drop those objects first.")
+    try:
+        if task == "auto":
+            task = "regression" if type_of_target(targets) == "continuous" else "classification"
+        if task == "regression":
+            targets = targets.astype(np.float64)
+        np.unique(targets)  # raises where labels cannot be sorted
+    except (TypeError, ValueError) as error:
+        wanted = "numbers" if task == "regression" else "numbers, or labels of one type"
+        raise InputError(f"y must hold {wanted}; got values of dtype {targets.dtype} that are not: {error}.") from None
     return targets, task
 
 
@@ -213,6 +225,10 @@ def _notes(found: Inspection, kernel: Kernel) -> tuple[str, ...]:
         notes.append(f"no eigenvalue of the sample is negative, the smallest is {found.smallest:.3g}{fell}")
     if found.recommended is None:
         notes.append("indefinite: pass y to see which correction helps, or leave correction='auto' to the estimators")
+    if found.rank_scores and not whole:
+        notes.append(
+            f"the sufficient rank is that of the sample; all {found.n_objects:,} objects may take a higher one"
+        )
     if found.n_objects <= DEFAULT.exact_rows:
         notes.append(
             f"up to {DEFAULT.exact_rows} objects krein keeps the matrix exactly, unless blocks or rank are given"

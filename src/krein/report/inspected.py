@@ -1,4 +1,4 @@
-"""What an inspection puts on the page: data and kernel, spectrum, values, blocks, memory and error, corrections."""
+"""What an inspection puts on the page: data, spectrum, values, blocks, memory and error, corrections, ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from krein.report import charts
 from krein.report.charts import Bar, Spot
 from krein.report.markup import Cell, facts, fixed, number, plain, share, si, spoken, table
 
-__all__ = ["blocks", "corrections", "data", "glance", "indefinite", "memory", "moved"]
+__all__ = ["blocks", "corrections", "data", "glance", "indefinite", "memory", "moved", "ranks"]
 
 
 def glance(found: Any) -> list[str]:
@@ -52,6 +52,8 @@ def glance(found: Any) -> list[str]:
             else f", {_metric(found)} {_estimate('correction-score', score, _shown(found))} on rows left out"
         )
         out.append(f"Recommended correction: {number('correction', found.recommended, found.recommended)}{said}.")
+    if found.rank_verdict:
+        out.append(f"{plain(found.rank_verdict)}.")
     return out
 
 
@@ -227,6 +229,28 @@ def corrections(found: Any, used: str | None = None) -> str:
     learner = "an SVM" if found.learner == "svm" else "ridge"
     text = f"{_metric(found).capitalize()} of {learner} on rows left out, with 95 % intervals."
     return charts.bars("corrections", "Corrections compared", text, bars, _metric(found), held, dots=True)
+
+
+def ranks(found: Any) -> str:
+    """The score of every rank, where there are labels."""
+    if not found.rank_scores:
+        return ""
+    rows: list[list[Cell]] = []
+    bars = []
+    show = _shown(found)
+    for r in found.rank_scores:
+        enough = r == found.sufficient
+        mark = "sufficient" if enough else ""
+        rows.append([(r.rank, str(r.rank)), (r.score, show(r.score)), (r.error, show(r.error)), (mark, mark)])
+        said = f"Rank {r.rank}: {_metric(found)} {show(r.score)}, standard error {show(r.error)}"
+        name = f"{r.rank} (sufficient)" if enough else str(r.rank)
+        bars.append(Bar(name, r.score, said, r.score - r.error, r.score + r.error, None, enough))
+    columns = [("score-rank", "Rank"), ("rank-score", _metric(found).capitalize()), ("rank-error", "Standard error"),
+               ("mark", "Mark")]  # fmt: skip
+    text = f"{_metric(found).capitalize()} of ridge on rows left out by the eigenvalues kept, ± one standard error."
+    verdict = f"<p>{plain(found.rank_verdict)}.</p>"
+    held = table("Score against rank", columns, rows)
+    return verdict + charts.bars("ranks", "Score against rank", text, bars, _metric(found), held, dots=True)
 
 
 def _metric(found: Any) -> str:

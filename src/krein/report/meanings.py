@@ -103,6 +103,17 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Accuracy or R² on rows that were left out, after the correction, by cross-validation on the sample, with a "
         "95 % interval. Intervals that overlap: the data do not say which is better.",
     ),
+    "score-rank": (
+        "Rank kept",
+        "How many eigenvalues of the sample's matrix are kept, the largest in magnitude; the last row keeps all. "
+        "sufficient: the smallest rank within one standard error of the best.",
+    ),
+    "rank-score": (
+        "Score at a rank",
+        "Accuracy or R² on rows that were left out, by ridge on the eigenvalues kept. Where it still rises at high "
+        "ranks, an approximation of small rank loses it.",
+    ),
+    "rank-error": ("Standard error of a rank's score", "How far the score may be off because few rows were left out."),
     "n-negative": ("Negative eigenvalues before", "Of the approximated matrix, before the machine's correction."),
     "score": (
         "Score",

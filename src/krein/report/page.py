@@ -102,6 +102,7 @@ def _parts(found: Any, fit: fitted.Fitted | None, data: str | None, seconds: dic
             ("" if found is None else inspected.memory(found)) + ("" if fit is None else fitted.tried(fit)),
         ),
         ("corrections", "Corrections", "" if found is None else inspected.corrections(found, used)),
+        ("ranks", "Rank", "" if found is None else inspected.ranks(found)),
         ("time", "Where the time went", _time(found, fit, seconds)),
         ("notes", "Notes", "<ul>" + "".join(f"<li>{plain(n)}</li>" for n in notes) + "</ul>" if notes else ""),
     ]
