@@ -132,7 +132,8 @@ class DualMachine(KernelMachine):
             coefficients = _columns(tasks, duals, count_objects(objects))
             self._expansion: Any = KernelExpansion(self._kernel, objects, coefficients)
         elif isinstance(self.route_, Features):
-            features = self._similarity_features(objects, kernel)
+            assert chooser is not None  # there is a target
+            features = self._similarity_features(objects, kernel, chooser)
             duals, coefficients = self._solve_features(features, tasks, starts, targets, limits)
         else:
             judge = None if targets is None else self._judge(targets, limits)
@@ -161,10 +162,17 @@ class DualMachine(KernelMachine):
             features,
             lambda names: features.choose_correction(targets, names, task=task, limits=limits, epsilon=epsilon),
         )
+        room = (self.policy or DEFAULT).matrix_memory
         with uncounted():
-            if 4.0 * n * n <= (self.policy or DEFAULT).matrix_memory:
+            if 4.0 * n * n <= room:
                 G = Precomputed(features.gram(scale), check="sample")
                 duals = self._exact_duals(G, np.arange(n), tasks, starts)
+            elif all(4.0 * len(task.rows) ** 2 <= room for task in tasks):  # pairs of classes have fewer rows
+                duals = []
+                for one, start in zip(tasks, starts, strict=True):
+                    G = Precomputed(features.gram(scale, one.rows), check="sample")
+                    own = np.arange(len(one.rows))
+                    duals += self._exact_duals(G, own, [replace(one, rows=own)], [start])
             else:
                 duals = self._exact_duals(Linear(), features.vectors(scale), tasks, starts)
         coefficients = _columns(tasks, duals, n)

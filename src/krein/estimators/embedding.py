@@ -28,7 +28,7 @@ from krein.estimators.expansion import Expansion, FactoredExpansion, KernelExpan
 from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.leading import Pairs, Search, as_matrix, leading, leading_of_matrix
 from krein.estimators.ridge_solve import solve_exactly, solve_factored
-from krein.estimators.route import Exact, Given, Handed, is_psd
+from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, is_vectors
@@ -371,7 +371,7 @@ class KernelPCA(KernelTransformer):
         if isinstance(route, Exact) and len(Z) <= policy.exact_rows:
             raw = whole_approximation(Z, kernel, self.random_state)
         else:
-            asked = {} if isinstance(route, Exact | Handed) else route.request | {"dtype": "auto"}
+            asked = {} if isinstance(route, Exact | Features | Handed) else route.request | {"dtype": "auto"}
             options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
             raw = approximate(Z, kernel, **asked, **options)
         b, low = raw, raw.factorization.ends().smallest

@@ -31,7 +31,7 @@ from krein.estimators.kernel_matrix import inertia
 from krein.estimators.naming import check_beside, kernel_for
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
 from krein.estimators.selection import Choice, Chooser
-from krein.estimators.similarity_features import SimilarityFeatures, similarity_features
+from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.kernel import is_number
 from krein.objects import check_objects, check_similarity
@@ -320,7 +320,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         route = self.route_
         if isinstance(route, Handed):
             return self._handed(objects, kernel)
-        asked = {} if isinstance(route, Exact) else route.request
+        asked = {} if isinstance(route, Exact | Features) else route.request
         chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
         with counting() as spent:
@@ -420,16 +420,22 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if self.n_negative_:
             self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
 
-    def _similarity_features(self, objects: Any, kernel: Kernel) -> SimilarityFeatures:
-        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``."""
+    def _similarity_features(self, objects: Any, kernel: Kernel, chooser: Chooser) -> SimilarityFeatures:
+        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``.
+
+        ``chooser`` has the targets by which landmarks are judged; sets ``selection_`` where they are.
+        """
         route = self.route_
         assert isinstance(route, Features)
         objects, _ = check_objects(objects, kernel)
         seed = seed_from(self.random_state)
-        check_similarity(objects, Evaluator(kernel), seed, whole=False)
+        check_similarity(objects, Evaluator(kernel), whole=False)
         found = similarity_features(
-            kernel, objects, route.n_landmarks, neighbours=route.neighbours, seed=seed, verbose=self.verbose
-        )
+            kernel, objects, route.n_landmarks, neighbours=route.neighbours, targets=chooser.targets, task=chooser.task,
+            seed=seed, verbose=self.verbose,
+        )  # fmt: skip
+        if found.scores:
+            self.selection_ = landmark_choice(found)
         self.n_negative_ = found.count_negative()
         return found
 

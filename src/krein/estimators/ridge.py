@@ -105,7 +105,7 @@ class _Ridge(KernelMachine):
             self.route_ = choose_route(self, objects, kernel, scored=True, solvable=False)
             self._relative_error = 0.0 if isinstance(self.route_, Exact) else None
         if isinstance(route, Features):
-            return self._learn_features(self._similarity_features(objects, kernel), task, fixed)
+            return self._learn_features(self._similarity_features(objects, kernel, chooser), task, fixed)
         a = self._settle(self._build(objects, kernel, chooser), lambda raw: self._judge(raw, task, fixed))
         f, unit = a.factorization, task.unit
         weights = np.ones(f.shape[0]) if unit != 1.0 else task.weights

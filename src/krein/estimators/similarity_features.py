@@ -17,6 +17,7 @@ features too. A new object is compared with the block of the object that it rese
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,13 +37,15 @@ from tqdm import tqdm
 from krein.arrays import Array, Indices, stream
 from krein.correction import changed
 from krein.errors import InputError, warn
-from krein.estimators.corrections import CUTOFF, Corrected, preferred
+from krein.estimators.budget import Trial
+from krein.estimators.chosen import Choice
+from krein.estimators.corrections import CUTOFF, Corrected, folds, preferred
 from krein.estimators.expansion import KernelExpansion, copied
 from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.objects import rows
 
-__all__ = ["NeighbourExpansion", "SimilarityFeatures", "similarity_features"]
+__all__ = ["NeighbourExpansion", "SimilarityFeatures", "landmark_choice", "similarity_features"]
 
 DOUBLE_ROWS = 5000  # Up to this many rows features have double precision, above it single.
 BLOCK_ROWS = 100  # Objects in a block of neighbours, about; no block has more than twice as many.
@@ -52,6 +55,10 @@ FOLDS = 4  # in so many folds.
 # The Gram matrix beside a given C or alpha is K² / (scale r): these scales are tried, the first if none is better.
 SCALES = (1.0, 0.1, 0.01)
 LIBSVM_STEPS = 100_000  # A machine that has not converged after so many steps is judged as it is.
+# What landmarks are worth is scored on HELD_ROWS rows at most, learning from LEARN_ROWS others, with these alphas.
+HELD_ROWS = 1000
+LEARN_ROWS = 4000
+SCORE_ALPHAS = (0.1, 1.0, 10.0)
 SEEN_OBJECTS = 500  # The eigenvalues of so many objects' matrix are looked at.
 STRIP_ENTRIES = 2**22  # So many similarities are evaluated at a time.
 SHIFT_MARGIN = 1e-3  # A shift exceeds the smallest eigenvalue, which is known to three digits, by this share.
@@ -59,28 +66,56 @@ REFINED = 1e-9  # Ridge is refined until its residual is this share of the right
 REFINEMENTS = 10  # in at most so many steps.
 
 
+@dataclass(frozen=True)
+class LandmarkScore:
+    """What so many landmarks are worth: the score of rows held out, by ridge."""
+
+    n_landmarks: int
+    score: float  # accuracy, or R²
+    standard_error: float
+    seconds: float
+
+
 def similarity_features(
-    kernel: Kernel, objects: Any, n_landmarks: int, *, neighbours: bool = False, seed: int = 0, verbose: int = 0
+    kernel: Kernel,
+    objects: Any,
+    n_landmarks: int,
+    *,
+    neighbours: bool = False,
+    targets: Array | None = None,
+    task: str = "regression",
+    seed: int = 0,
+    verbose: int = 0,
 ) -> SimilarityFeatures:
-    """Evaluate the similarities of all objects to ``n_landmarks`` of them, and within blocks if ``neighbours``."""
+    """Evaluate the similarities of all objects to ``n_landmarks`` of them, and within blocks if ``neighbours``.
+
+    With ``targets`` (n, p) a fourth of the landmarks comes first, then half of them, then all: as long as rows held out
+    are met better.
+    """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
     own = np.asarray(evaluator.diag(objects), dtype=np.float64)
     n, m = len(own), min(int(n_landmarks), len(own))
     dtype = np.float64 if n <= DOUBLE_ROWS else np.float32
     unit = float(np.abs(own).max(initial=0.0)) or 1.0  # values near 1, which any precision can hold
+    scores: tuple[LandmarkScore, ...] = ()
     if m == n:
         landmarks = np.arange(n)
         far = fill_symmetric(kernel, objects, unit, dtype, verbose)
     else:
         landmarks = stream(seed, 51).permutation(n)[:m]
         far = np.empty((n, m), dtype=dtype)
-        prepared = evaluator.against(take(objects, landmarks))
-        step = max(1, STRIP_ENTRIES // m)
-        for start in tqdm(range(0, n, step), desc="similarities", disable=not verbose):
-            far[start : start + step] = prepared.block(rows(objects, slice(start, start + step))) / unit
+        done = 0
+        for count in sorted({max(1, m // 4), max(1, m // 2), m}) if targets is not None else [m]:
+            _fill(far[:, done:count], evaluator, objects, landmarks[done:count], unit, verbose)
+            done = count
+            if targets is not None:
+                scores += (_landmark_score(far[:, :done], own / unit, landmarks, targets, task, seed),)
+                if len(scores) > 1 and scores[-1].score <= scores[-2].score:
+                    break
+        landmarks, far = landmarks[:done], np.ascontiguousarray(far[:, :done])
         evaluator.check_symmetric(far[landmarks], landmarks)
     near = _neighbours(evaluator, objects, far, unit, seed) if neighbours and m < n else None
-    return SimilarityFeatures(kernel, objects, landmarks, far, own / unit, unit, near, seed)
+    return SimilarityFeatures(kernel, objects, landmarks, far, own / unit, unit, near, seed, scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +143,7 @@ class SimilarityFeatures:
     unit: float
     near: Neighbours | None
     seed: int
+    scores: tuple[LandmarkScore, ...] = ()  # of fewer landmarks and of these
     correction: str = "square"  # or "none", "shift", "clip", "flip": what is done to K, where all of it is known
 
     @property
@@ -163,8 +199,11 @@ class SimilarityFeatures:
     def _rounding(self, largest: float) -> float:
         return len(self.own) * float(np.finfo(self.far.dtype).eps) * abs(float(largest))
 
-    def gram(self, scale: float = 1.0) -> Array:
-        """The Gram matrix of the features, (n, n) in the units of k; as large as K² / root mean square / scale."""
+    def gram(self, scale: float = 1.0, some: Indices | None = None) -> Array:
+        """The Gram matrix of the features, (n, n) in the units of k; as large as K² / root mean square / scale.
+
+        Without neighbours, and for "square" alone, that of ``some`` of the rows can be had.
+        """
         if self.correction in ("none", "shift"):
             K = self.unit * self.far
             K[np.diag_indices(len(K))] += self.unit * self._shift if self.correction == "shift" else 0.0
@@ -173,7 +212,8 @@ class SimilarityFeatures:
             values, vectors = self._spectrum
             return np.asarray((vectors * (self.unit * changed(self.correction, values, 0.0)[0])) @ vectors.T)
         syrk = blas.dsyrk if self.far.dtype == np.float64 else blas.ssyrk
-        G = syrk(self._factor * self.unit / scale, self.far.T, trans=1, lower=1)  # far.T is in Fortran's order
+        far = self.far if some is None else self.far[some]
+        G: Array = syrk(self._factor * self.unit / scale, far.T, trans=1, lower=1)  # far.T is in Fortran's order
         G = np.asarray(G.T)  # its upper triangle in C's order
         _mirror(G)
         if self.near is not None:
@@ -257,7 +297,7 @@ class SimilarityFeatures:
             factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
             if not failed:
                 break
-            ridge = max(10.0 * ridge, least)
+            ridge = 10.0 * ridge if 10.0 * ridge > least else float(least)
         if ridge > asked:
             warn(
                 f"alpha leaves a system of {m} similarities that is singular to rounding; one "
@@ -278,21 +318,16 @@ class SimilarityFeatures:
 
     # -- what is left open, on some of the rows ----------------------------------------------------------------------
 
-    def _folds(self, classes: Indices | None) -> Iterator[tuple[Indices, Indices]]:
-        """(rows to learn, rows held out); classes are spread over all folds."""
+    def _folds(self, y: Any, task: str) -> Iterator[tuple[Indices, Indices]]:
+        """(rows to learn, rows held out) among some of the rows, landmarks first."""
         n, m = self.far.shape
         rng = stream(self.seed, 52)
         pilot = self.landmarks[rng.permutation(m)[:PILOT_ROWS]]
         if len(pilot) < min(n, PILOT_ROWS):
             others = np.setdiff1d(np.arange(n), pilot)
             pilot = np.concatenate([pilot, rng.choice(others, min(n, PILOT_ROWS) - len(pilot), replace=False)])
-        fold = np.empty(len(pilot), dtype=np.intp)
-        order = np.arange(len(pilot)) if classes is None else np.argsort(classes[pilot], kind="stable")
-        fold[order] = np.arange(len(pilot)) % FOLDS
-        for i in range(FOLDS):
-            learn, held = pilot[fold != i], pilot[fold == i]
-            if len(held) and (classes is None or len(np.unique(classes[learn])) > 1):
-                yield learn, held
+        for learn, held in folds(y[pilot], task, rng, FOLDS):
+            yield pilot[learn], pilot[held]
 
     def _squared(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
         """The Gram matrices G(learn, learn) and G(held, learn) of a machine that learns from these rows alone.
@@ -329,7 +364,8 @@ class SimilarityFeatures:
     ) -> tuple[Indices, Array]:
         """(rows, errors (alphas, rows, p)) of rows held out, for each alpha."""
         held_out, errors = [], []
-        for learn, held in self._folds(classes):
+        task = "regression" if classes is None else "classification"
+        for learn, held in self._folds(y if classes is None else classes, task):
             G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
             root = np.sqrt(weights[learn])[:, None]
             values, V = np.linalg.eigh((root * G * root.T) / scale)
@@ -356,15 +392,13 @@ class SimilarityFeatures:
         """
         tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
         met: list[list[Array]] = [[] for _ in tried]
-        for learn, held in self._folds(y if task == "classification" else None):
-            squared = self._squared(learn, held) if "square" in names else (np.empty(0), np.empty(0))
-            share = len(self.own) / len(learn)
-            corrected, between = None, np.empty(0)
+        for learn, held in self._folds(y, task):
+            squared, share = self._squared(learn, held), len(self.own) / len(learn)
             if set(names) - {"square"}:
                 K, between = self._own_matrices(learn, held)
                 corrected = Corrected(K, share)
             for found, (name, scale) in zip(met, tried, strict=True):
-                if name == "square" or corrected is None:
+                if name == "square":
                     G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
                 else:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
@@ -426,6 +460,67 @@ class NeighbourExpansion(KernelExpansion):
         return {name: value for name, value in super().__getstate__().items() if name != "_nearest"}
 
 
+def landmark_choice(features: SimilarityFeatures) -> Choice:
+    """What was tried, as ``selection_`` shows it: the score of fewer landmarks, and what more would bring."""
+    scores, n = features.scores, len(features.own)
+    last, gains = scores[-1], np.diff([s.score for s in scores])
+    reason = f"{last.n_landmarks} of {n} objects are landmarks: score {last.score:.4f}"
+    if len(gains):
+        reason += f", with half as many {scores[-2].score:.4f}"
+        more = float(gains[-1])
+        if len(gains) > 1 and 0.0 < gains[-1] < gains[-2]:
+            more *= float(gains[-1] / gains[-2])
+        ending = f"about {more:.4f}" if more > 0.0 else "nothing"
+        reason += f"; twice as many would bring {ending} (standard error {last.standard_error:.4f})"
+    size = features.far.dtype.itemsize
+    tried = tuple(
+        Trial(1, s.n_landmarks, True, features.kernel, s.score, s.score, size * n * s.n_landmarks, s.seconds)
+        for s in scores
+    )
+    return Choice(
+        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, min(HELD_ROWS, (n - last.n_landmarks) // 3),
+        reason, sum(s.seconds for s in scores),
+    )  # fmt: skip
+
+
+def _fill(out: Array, evaluator: Evaluator, objects: Any, landmarks: Indices, unit: float, verbose: int) -> None:
+    """Write k(objects, landmarks) / unit into ``out``."""
+    prepared = evaluator.against(take(objects, landmarks))
+    step = max(1, STRIP_ENTRIES // max(1, len(landmarks)))
+    for start in tqdm(range(0, len(out), step), desc="similarities", disable=not verbose):
+        out[start : start + step] = prepared.block(rows(objects, slice(start, start + step))) / unit
+
+
+def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: str, seed: int) -> LandmarkScore:
+    """How well ridge meets rows that are no landmarks and are held out; alpha is the best of a few."""
+    begun = time.perf_counter()
+    n, m = far.shape
+    others = stream(seed, 54).permutation(np.setdiff1d(np.arange(n), landmarks))
+    held, learn = np.split(others, [min(HELD_ROWS, len(others) // 3)])
+    learn = np.concatenate([landmarks[:m], learn])[:LEARN_ROWS]
+    A, B = far[learn], far[held]
+    size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn))
+    wide = m > len(learn)  # then the system of the rows is the smaller one
+    inner = (A @ A.T if wide else A.T @ A).astype(np.float64)
+    right, between = (y[learn], B @ A.T) if wide else (A.T @ y[learn].astype(A.dtype), B)
+    best, chosen = -math.inf, np.zeros(len(held))
+    for alpha in SCORE_ALPHAS:
+        system = inner + alpha * size * m / len(learn) * np.eye(len(inner))
+        guess = between @ scipy.linalg.solve(system, right.astype(np.float64), assume_a="pos")
+        if task == "classification":
+            right_ones = (
+                (guess > 0.0)[:, 0] == (y[held, 0] > 0.0) if y.shape[1] == 1 else guess.argmax(1) == y[held].argmax(1)
+            )
+            values = right_ones * 1.0
+        else:
+            spread = float(np.square(y[held] - y[learn].mean(0)).sum(1).mean()) or 1.0
+            values = 1.0 - np.square(y[held] - guess).sum(1) / spread
+        if values.mean() > best:
+            best, chosen = float(values.mean()), values
+    error = float(chosen.std()) / math.sqrt(len(chosen))
+    return LandmarkScore(m, best, error, time.perf_counter() - begun)
+
+
 def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
     """Put objects into blocks by their similarities to the landmarks, and compare those within each block."""
     n, m = far.shape
@@ -435,7 +530,7 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     places = centred @ axes
     count = max(1, round(n / BLOCK_ROWS))
     labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
-    blocks: list[Indices] = []
+    blocks: list[Any] = []
     for b in range(count):
         members = np.flatnonzero(labels == b)
         members = members[np.argsort(places[members, -1], kind="stable")]
@@ -447,7 +542,7 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
         parts.append(K.ravel())
         who.append(np.repeat(members, len(members)))
         whom.append(np.tile(members, len(members)))
-    order = np.concatenate(blocks)
+    order: Indices = np.concatenate(blocks)
     found = sp.csr_matrix(
         (np.concatenate(parts).astype(np.float64), (np.concatenate(who), np.concatenate(whom))), shape=(n, n)
     )
