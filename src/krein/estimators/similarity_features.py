@@ -63,7 +63,8 @@ SEEN_OBJECTS = 500  # The eigenvalues of so many objects' matrix are looked at.
 STRIP_ENTRIES = 2**22  # So many similarities are evaluated at a time.
 SHIFT_MARGIN = 1e-3  # A shift exceeds the smallest eigenvalue, which is known to three digits, by this share.
 REFINED = 1e-9  # Ridge is refined until its residual is this share of the right hand side,
-REFINEMENTS = 10  # in at most so many steps.
+REFINEMENTS = 10  # in at most so many steps;
+LOST = 1e-6  # where this share is left, the system counts as singular in that precision.
 
 
 @dataclass(frozen=True)
@@ -263,13 +264,12 @@ class SimilarityFeatures:
         dual, far = np.empty(y.shape), np.empty((self.far.shape[1], y.shape[1]))
         by_gram = self.correction != "square" or self.near is not None
         G = self.gram(scale) if by_gram else None
-        inner = None if by_gram else self._inner(weights)
+        inner: dict[Any, Array] = {}
         for t in np.unique(alpha):
             mine = alpha == t
             if G is not None:
                 dual[:, mine] = _solve_gram(G, y[:, mine], weights, float(t))
             else:
-                assert inner is not None
                 far[:, mine] = self._solve_inner(
                     inner, y[:, mine], weights, float(t) / self._factor / self.unit * scale
                 )
@@ -279,42 +279,63 @@ class SimilarityFeatures:
             return dual, self.expansion(kernel, dual, scale)
         return dual, self._expanded(kernel, far / self.unit, None)
 
-    def _inner(self, weights: Array) -> Array:
-        """farᵀ W far, the upper triangle of it in C's order."""
-        scaled = self.far if np.all(weights == 1.0) else self.far * np.sqrt(weights)[:, None].astype(self.far.dtype)
-        syrk = blas.dsyrk if scaled.dtype == np.float64 else blas.ssyrk
-        return np.asarray(syrk(1.0, scaled.T, lower=1).T)
+    def _inner(self, weights: Array, dtype: Any) -> Array:
+        """farᵀ W far, the upper triangle of it in C's order, computed in ``dtype``."""
+        m = self.far.shape[1]
+        syrk = blas.dsyrk if dtype == np.float64 else blas.ssyrk
+        out, start = np.zeros((m, m), dtype=dtype, order="F"), 0
+        for part in _strips(self.far, STRIP_ENTRIES if dtype != self.far.dtype else 16 * STRIP_ENTRIES):
+            root = np.sqrt(weights[start : start + len(part)])
+            scaled = part.astype(dtype, copy=False) if np.all(root == 1.0) else (part * root[:, None]).astype(dtype)
+            out = syrk(1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
+            start += len(part)
+        return np.asarray(out.T)
 
-    def _solve_inner(self, inner: Array, y: Array, weights: Array, ridge: float) -> Array:
-        """(farᵀ W far + ridge I)⁻¹ farᵀ W y by a Cholesky factor, refined with the features themselves."""
-        F, (m, p) = self.far, (len(inner), y.shape[1])
-        potrf, potrs = (lapack.dpotrf, lapack.dpotrs) if F.dtype == np.float64 else (lapack.spotrf, lapack.spotrs)
-        least = np.finfo(F.dtype).eps * float(np.trace(inner))  # what rounding leaves of the smallest eigenvalue
+    def _solve_inner(self, inner: dict[Any, Array], y: Array, weights: Array, ridge: float) -> Array:
+        """(farᵀ W far + ridge I)⁻¹ farᵀ W y by a Cholesky factor, refined with the features themselves.
+
+        The factor has double precision where single does not converge: a small ridge is beyond its rounding.
+        """
         asked = ridge
-        while True:
-            A = inner.copy()
-            A[np.diag_indices(m)] += ridge
-            factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
-            if not failed:
-                break
-            ridge = 10.0 * ridge if 10.0 * ridge > least else float(least)
-        if ridge > asked:
-            warn(
-                f"alpha leaves a system of {m} similarities that is singular to rounding; one "
-                f"{ridge / asked if asked else math.inf:.1g} times as large is used. Pass a larger alpha."
-            )
+        for dtype in dict.fromkeys((self.far.dtype.type, np.float64)):
+            if dtype not in inner:
+                inner[dtype] = self._inner(weights, dtype)
+            found, left = self._refined(inner[dtype], y, weights, ridge)
+            if left <= LOST:
+                return found
+        while not left <= LOST:
+            ridge = max(10.0 * ridge, float(np.finfo(float).eps) * float(np.trace(inner[np.float64])))
+            found, left = self._refined(inner[np.float64], y, weights, ridge)
+        warn(
+            f"alpha leaves a system of {len(found)} similarities that is singular to rounding; one "
+            f"{ridge / asked if asked else math.inf:.1g} times as large is used. Pass a larger alpha."
+        )
+        return found
+
+    def _refined(self, inner: Array, y: Array, weights: Array, ridge: float) -> tuple[Array, float]:
+        """The solution, and the share of the right hand side that its residual is; infinity if there is no factor."""
+        F, (m, p) = self.far, (len(inner), y.shape[1])
+        potrf, potrs = (lapack.dpotrf, lapack.dpotrs) if inner.dtype == np.float64 else (lapack.spotrf, lapack.spotrs)
+        A = inner.copy()
+        A[np.diag_indices(m)] += ridge
+        factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
+        x, left = np.zeros((m, p)), math.inf
+        if failed:
+            return x, left
         right = _times_transposed(F, weights[:, None] * y)
-        x, sizes = np.zeros((m, p)), np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
-        rest, before = right, math.inf
+        sizes = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
+        rest = right
         for _ in range(REFINEMENTS):
-            left = float((np.linalg.norm(rest, axis=0) / sizes).max())
+            step = potrs(factor, np.asfortranarray(rest / sizes, dtype=inner.dtype), lower=1)[0].astype(np.float64)
+            further = x + step * sizes
+            rest = right - _times_transposed(F, weights[:, None] * _times(F, further)) - ridge * further
+            now = float((np.linalg.norm(rest, axis=0) / sizes).max())
+            if not now < left:
+                break
+            x, before, left = further, left, now
             if left <= REFINED or left > 0.5 * before:
                 break
-            before = left
-            step = potrs(factor, np.asfortranarray(rest / sizes, dtype=F.dtype), lower=1)[0].astype(np.float64) * sizes
-            x = x + step
-            rest = right - _times_transposed(F, weights[:, None] * _times(F, x)) - ridge * x
-        return x
+        return x, left
 
     # -- what is left open, on some of the rows ----------------------------------------------------------------------
 
@@ -583,8 +604,8 @@ def _sum_of_squares(F: Array) -> float:
     return float(sum(np.square(part.astype(np.float64)).sum() for part in _strips(F)))
 
 
-def _strips(F: Array) -> Iterator[Array]:
-    step = max(1, STRIP_ENTRIES // F.shape[1])
+def _strips(F: Array, entries: int = STRIP_ENTRIES) -> Iterator[Array]:
+    step = max(1, entries // F.shape[1])
     for start in range(0, len(F), step):
         yield F[start : start + step]
 
