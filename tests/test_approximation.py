@@ -384,7 +384,6 @@ def test_an_exploding_indefinite_block_is_cut_and_says_so():
 # -- what is asked for is built ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.* blocks have fewer rows than rank:krein.KreinWarning")
 @pytest.mark.parametrize("coupling", ["shared", "pairwise"])
 @pytest.mark.parametrize("n", [100, 300, 1500, 3000])
 def test_twenty_blocks_of_rank_32_are_that_for_fewer_similarities_than_the_matrix_has(n, coupling):
@@ -395,7 +394,6 @@ def test_twenty_blocks_of_rank_32_are_that_for_fewer_similarities_than_the_matri
     assert a.n_evaluations < n * n
 
 
-@pytest.mark.filterwarnings("ignore:.* blocks have fewer rows than rank:krein.KreinWarning")
 @pytest.mark.parametrize(("n_blocks", "share"), [(1, 0.99), (2, 0.25), (2, 0.49), (3, 0.16), (5, 0.2), (75, 0.01)])
 def test_any_shape_takes_fewer_similarities_than_the_matrix_has(n_blocks, share):
     X = krein.datasets.mixture(300, n_features=6, random_state=0).X
@@ -404,14 +402,3 @@ def test_any_shape_takes_fewer_similarities_than_the_matrix_has(n_blocks, share)
     assert list(a.factorization.ranks) == [min(rank, len(U)) for U in a.factorization.bases]
     assert a.n_blocks == n_blocks
     assert a.n_evaluations < 300 * 300
-
-
-@pytest.mark.parametrize("coupling", ["shared", "pairwise"])
-def test_blocks_with_fewer_rows_than_the_rank_are_counted_in_one_warning(coupling):
-    X = krein.datasets.mixture(700, n_features=10, random_state=0).X
-    with pytest.warns(krein.KreinWarning) as told:
-        a = krein.approximate(X, krein.RBF(), n_blocks=20, rank=32, coupling=coupling, random_state=0)
-    small = int((a.partition.sizes < 32).sum())
-    assert [str(w.message).partition(",")[0] for w in told] == [f"{small} of 20 blocks have fewer rows than rank=32"]
-    krein.approximate(X, krein.RBF(), n_blocks=20, rank=10, coupling=coupling, random_state=0)  # says nothing
-    krein.approximate(X, krein.RBF(), n_blocks=2, rank=700, coupling=coupling, random_state=0)  # asks for whole blocks

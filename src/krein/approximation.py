@@ -20,7 +20,7 @@ from krein.building import Parts, build, build_whole
 from krein.choice import Look
 from krein.correction import correct
 from krein.error_estimate import ErrorEstimate, estimate_error
-from krein.errors import InputError, warn
+from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects, counting, take
 from krein.landmarked import usual
@@ -33,7 +33,6 @@ from krein.truncation import OutOfRange, out_of_range
 
 __all__ = ["Approximation", "approximate", "whole_approximation"]
 
-SMALL_BLOCKS = 0.1  # Warn if this share of the blocks has fewer rows than the rank that was given.
 AUTO_BLOCKS, AUTO_RANK = 10, 64
 
 
@@ -273,9 +272,7 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
     if plan.n_blocks is not None and plan.rank is not None and not limited:
-        parts = build(plan, evaluator)
-        _warn_of_small_blocks(plan, parts.clusters)
-        return parts, None
+        return build(plan, evaluator), None
     if plan.coupling != "shared" or plan.total_rank is not None:
         if limited:
             raise InputError(
@@ -291,16 +288,3 @@ def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     if n <= DEFAULT.exact_rows and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
         return _whole(plan, evaluator)
     return search(plan, evaluator)
-
-
-def _warn_of_small_blocks(plan: Plan, clusters: Partition) -> None:
-    """Say how many blocks have fewer rows than the rank that was asked for, if it is a tenth of them or more.
-
-    A few small blocks among many cost nothing, and a rank of n asks for whole blocks.
-    """
-    rank, small = plan.rank or 1, int((clusters.sizes < (plan.rank or 1)).sum())
-    if small >= SMALL_BLOCKS * clusters.n_blocks and rank < plan.n:
-        warn(
-            f"{small} of {clusters.n_blocks} blocks have fewer rows than rank={plan.rank}, so they are kept whole. Ask "
-            "for fewer blocks or a lower rank to save memory."
-        )
