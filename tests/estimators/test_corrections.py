@@ -117,7 +117,7 @@ def test_rows_held_out_are_treated_as_new_objects_will_be():
     X, X_new = rng.standard_normal((50, 3)), rng.standard_normal((7, 3))
     kernel = krein.Sigmoid(gamma=0.3, coef0=-1.0)
     a = krein.approximate(X, kernel, random_state=0)
-    mine = corrections._Corrected(kernel(X), 1.0)
+    mine = corrections.Corrected(kernel(X), 1.0)
     for how in ("clip", "flip", "square", "shift"):
         corrected = a.corrected(how)
         scale = np.abs(corrected.factorization.to_dense()).max()
@@ -130,7 +130,7 @@ def test_rows_held_out_are_treated_as_new_objects_will_be():
 def test_ridge_in_the_eigenvectors_is_ridge_on_the_matrix(how):
     rng = np.random.default_rng(0)
     X, X_new, y = rng.standard_normal((40, 3)), rng.standard_normal((7, 3)), rng.standard_normal((40, 2))
-    mine = corrections._Corrected(np.tanh(X @ X.T - 1.0), 1.5)
+    mine = corrections.Corrected(np.tanh(X @ X.T - 1.0), 1.5)
     between = np.tanh(X_new @ X.T - 1.0)
     expected = mine.rows(between, how) @ np.linalg.solve(mine.matrix(how) + 0.3 * np.eye(40), y)
     np.testing.assert_allclose(mine.ridge(how, between, y, 0.3), expected, rtol=1e-6, atol=1e-8)

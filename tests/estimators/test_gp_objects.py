@@ -84,14 +84,15 @@ def test_an_indefinite_similarity_of_few_objects_is_compared_once_and_kept_as_on
 def test_objects_of_a_psd_similarity_are_used_exactly_up_to_the_limit_of_matrices():
     X, y, new = problem(400)
     kernel = krein.Normalized(krein.Spectrum(2))
-    policy = Policy(exact_rows=200, matrix_rows=400, process_learning_rows=200)
+    policy = Policy(exact_rows=200, matrix_memory=4 * 400**2, process_learning_rows=200)
     with krein.counting() as spent:
         model = GaussianProcessRegressor(kernel, policy=policy, random_state=0).fit(X, y)
     assert isinstance(model.route_, Exact)
     assert spent.n_evaluations <= 1.1 * 400**2
     K, rows = model.kernel_(X), model.kernel_(new, X)
     np.testing.assert_allclose(model.predict(new), rows @ np.linalg.solve(K + 1e-10 * np.eye(400), y), atol=1e-7)
-    fewer = GaussianProcessRegressor(kernel, policy=Policy(exact_rows=200, matrix_rows=399), random_state=0).fit(X, y)
+    less = Policy(exact_rows=200, matrix_memory=4 * 399**2)
+    fewer = GaussianProcessRegressor(kernel, policy=less, random_state=0).fit(X, y)
     assert isinstance(fewer.route_, Given)
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import krein
-from krein.estimators.route import ByError, ByScore, Exact, Given, Handed, choose_route, is_psd
+from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed, choose_route, is_psd
 from krein.policy import DEFAULT
 
 FEW, MANY = np.random.default_rng(0).normal(size=(60, 3)), np.zeros((30_000, 3))
@@ -97,13 +97,23 @@ def test_a_system_that_proved_singular_is_decomposed_or_approximated() -> None:
 def test_objects_without_vectors() -> None:
     strings = krein.Spectrum()
     assert strings.traits.psd
-    assert isinstance(route(krein.SVC(), WORDS[: DEFAULT.matrix_rows], strings), Exact)
-    assert route(krein.SVC(), WORDS, strings).request["coupling"] == "landmark"
+    patient = krein.Policy(matrix_seconds=np.inf)
+    assert isinstance(route(krein.SVC(policy=patient), WORDS, strings), Exact)
+    slow = krein.Policy(matrix_seconds=0.0)
+    assert route(krein.OneClassSVM(policy=slow), WORDS, strings, scored=False).request["coupling"] == "landmark"
     indefinite = krein.EditSimilarity()
-    assert route(krein.SVC(), WORDS[:2001], indefinite).request["coupling"] == "landmark"
-    assert route(krein.SVC(), WORDS[:2000], indefinite) == Exact(
-        False, route(krein.SVC(), WORDS[:2000], indefinite).why
-    )
+    assert route(krein.SVC(), WORDS[:2000], indefinite).psd is False
+    assert route(krein.SVC(policy=slow), WORDS, strings).request["coupling"] == "landmark"
+    found = route(krein.SVC(policy=patient), WORDS[:2001], indefinite)
+    assert isinstance(found, Features)
+    assert found.n_landmarks == 2001
+    assert "flip" in found.corrections
+    assert "flip" not in route(krein.SVC(policy=patient), WORDS, indefinite).corrections
+    few = route(krein.SVC(policy=slow), WORDS[:4000], indefinite)
+    assert isinstance(few, Features)
+    assert few.neighbours
+    assert few.n_landmarks == 200
+    assert route(krein.SVC(policy=slow, correction="flip"), WORDS, indefinite).request["coupling"] == "landmark"
 
 
 def test_many_rows_are_approximated() -> None:
@@ -148,8 +158,8 @@ def test_a_policy_takes_numpys_numbers() -> None:
 
 def test_the_reason_names_what_decided() -> None:
     K = RBF(np.random.default_rng(0).normal(size=(600, 3)))
-    small = krein.Policy(exact_rows=100, matrix_rows=700)
-    assert "policy.matrix_rows = 700" in route(krein.SVC(policy=small), np.arange(600), krein.Precomputed(K)).why
+    small = krein.Policy(exact_rows=100, svm_rows=700)
+    assert "policy.svm_rows = 700" in route(krein.SVC(policy=small), np.arange(600), krein.Precomputed(K)).why
     assert "refine='exact'" in route(krein.SVC(refine="exact", policy=krein.Policy(svm_rows=200)), MANY).why
     assert route(krein.SVC(rank=5)).why == "rank was given"
     assert route(krein.SVC(coupling="landmark")).why == "coupling was given"

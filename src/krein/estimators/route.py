@@ -33,7 +33,7 @@ EXPENSIVE_LANDMARKS = 288
 # With fewer landmarks than this, similarities as features lose to an approximation, unless neighbours are features too.
 FEWEST_LANDMARKS = 1000
 # The cost of a similarity is measured until it took this long, on at most so many objects against as many.
-MEASURED_SECONDS = 0.02
+MEASURED_SECONDS = 0.1
 MEASURED_OBJECTS = 256
 
 
@@ -105,8 +105,9 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     8. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
        (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
        are left.
-    9. Objects have no vectors: if there is a target similarities to landmarks are features (`Features`), else, and
-       where that would take too much memory, coupling="landmark", which takes the fewest similarities (`Given`).
+    9. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
+       (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
+       similarities (`Given`).
     10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
     11. Else ``policy.plain_shape`` (`Given`).
 
@@ -147,7 +148,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         if machine.correction in ("auto", *possible, *(("krein",) if small else ())):
             return Features(n, False, f"{cost.why}, so all are used", possible)
     if not vectors:
-        if learns and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
+        if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
             return found
         if kernel.compares != "indices":
             why = "each similarity of objects without vectors may be expensive"
@@ -176,17 +177,17 @@ class _Cost:
         """Of one similarity: a few objects are compared with as many others, more and more until it can be measured."""
         evaluator = Evaluator(self._kernel)
         order = stream(self._seed, 53).permutation(self._n)
-        most = min(MEASURED_OBJECTS, self._n // 2)
+        most = max(1, min(MEASURED_OBJECTS, self._n // 16))
         evaluator.block(take(self._objects, order[:1]), take(self._objects, order[:1]))  # loads what is loaded late
-        size = min(8, most)
+        size, known, before = min(8, most), 0, 0.0
         while True:
             left, right = take(self._objects, order[:size]), take(self._objects, order[size : 2 * size])
             begun = time.perf_counter()
             evaluator.block(left, right)
             taken = time.perf_counter() - begun
-            if taken >= MEASURED_SECONDS or size >= most:
-                return taken / size**2
-            size = min(2 * size, most)
+            if taken >= MEASURED_SECONDS or size >= most:  # what a call takes of itself cancels in the difference
+                return max(min(taken / size**2, (taken - before) / (size**2 - known)), 1e-12)
+            size, known, before = min(2 * size, most), size**2, taken
 
     @cached_property
     def affords_all(self) -> bool:
