@@ -140,8 +140,8 @@ def summarise_large(table: Table) -> str:
     lines = [
         "## All rows",
         "",
-        "Accuracy in %, one split. Dense routes on the smaller number of rows, ridge there with the best of eight alphas",
-        "on the test rows.",
+        "Accuracy in %, one split. Dense routes on the smaller number of rows, ridge with the best of eight alphas on",
+        "the test rows.",
         "",
         "| data | kernel | n | SVC | ridge | best dense SVC | dense ridge | SVC s | ridge s | used |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
