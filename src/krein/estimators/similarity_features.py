@@ -171,9 +171,12 @@ class SimilarityFeatures:
 
     @cached_property
     def seen_eigenvalues(self) -> Array:
-        """Of the matrix of a few hundred landmarks, ascending."""
+        """Of the matrix of a few hundred landmarks, ascending; one that only all of K shows to be negative comes first."""
         few = np.arange(min(len(self.landmarks), SEEN_OBJECTS))
-        return self.unit * np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
+        values = np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
+        if self.is_whole and len(few) < len(self.own) and values[0] >= -self._rounding(values[-1]) and self._is_crooked:
+            values[0] = self._smallest
+        return self.unit * values
 
     def count_negative(self) -> int:
         """Negative eigenvalues among a few hundred landmarks: K has at least as many (Cauchy's interlacing)."""
@@ -182,9 +185,19 @@ class SimilarityFeatures:
     @property
     def is_psd(self) -> bool:
         """Whether all of K is known, and has no negative eigenvalue."""
-        if not self.is_whole or self.kernel.traits.psd is False:
+        return self.is_whole and self.kernel.traits.psd is not False and not self._is_crooked
+
+    @cached_property
+    def _smallest(self) -> float:
+        """The smallest eigenvalue of K over ``unit``, where all of it is known."""
+        return smallest_eigenvalue(self.far)
+
+    @property
+    def _is_crooked(self) -> bool:
+        """Whether that is negative beyond rounding."""
+        if self.kernel.traits.psd:
             return False
-        return smallest_eigenvalue(self.far) >= -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
+        return self._smallest < -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
 
     @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
@@ -194,7 +207,7 @@ class SimilarityFeatures:
 
     @cached_property
     def _shift(self) -> float:
-        return max(0.0, -smallest_eigenvalue(self.far)) * (1.0 + SHIFT_MARGIN)
+        return max(0.0, -self._smallest) * (1.0 + SHIFT_MARGIN)
 
     def _rounding(self, largest: float) -> float:
         return len(self.own) * float(np.finfo(self.far.dtype).eps) * abs(float(largest))
@@ -229,7 +242,8 @@ class SimilarityFeatures:
 
     def expansion(self, kernel: Kernel, coefficients: Array, scale: float = 1.0) -> KernelExpansion:
         """The function sum_i g(x, x_i) c_i, g being the kernel of the Gram matrix; ``kernel`` compares new objects."""
-        if self.correction in ("none", "shift"):  # a shift is of no new object
+        if self.correction in ("none", "shift") or (self.correction != "square" and not self.count_negative()):
+            # a shift is of no new object; without negative eigenvalues nothing is corrected
             return KernelExpansion(kernel, copied(self.objects), coefficients)
         if self.correction != "square":
             values, vectors = self._spectrum
