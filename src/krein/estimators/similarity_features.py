@@ -378,8 +378,8 @@ class SimilarityFeatures:
     ) -> tuple[Indices, Array]:
         """(rows, errors (alphas, rows, p)) of rows held out, for each alpha."""
         held_out, errors = [], []
-        task = "regression" if classes is None else "classification"
-        for learn, held in self._folds(y if classes is None else classes, task):
+        found = [] if classes is None else list(self._folds(classes, "classification"))
+        for learn, held in found or self._folds(y, "regression"):  # the few rows looked at may have one class
             G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
             root = np.sqrt(weights[learn])[:, None]
             values, V = np.linalg.eigh((root * G * root.T) / scale)
@@ -418,6 +418,8 @@ class SimilarityFeatures:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
                 strength = None if limits is None else limits[learn] * heavier
                 found.append(_met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier))
+        if not met[0]:  # the few rows looked at have one class
+            return tried[0]
         scores = np.stack([np.concatenate(found) for found in met])
         return tried[preferred(scores)]
 
@@ -510,7 +512,7 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
     begun = time.perf_counter()
     n, m = far.shape
     others = stream(seed, 54).permutation(np.setdiff1d(np.arange(n), landmarks))
-    held, learn = np.split(others, [min(HELD_ROWS, len(others) // 3)])
+    held, learn = np.split(others, [min(HELD_ROWS, max(1, len(others) // 3))])
     learn = np.concatenate([landmarks[:m], learn])[:LEARN_ROWS]
     A, B = far[learn], far[held]
     size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn))
