@@ -545,7 +545,9 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     _, axes = scipy.linalg.eigh(centred.T @ centred, subset_by_index=(max(0, m - COORDINATES), m - 1))
     places = centred @ axes
     count = max(1, round(n / BLOCK_ROWS))
-    labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of equal objects there are fewer clusters
+        labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
     blocks: list[Any] = []
     for b in range(count):
         members = np.flatnonzero(labels == b)
