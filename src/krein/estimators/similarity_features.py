@@ -303,7 +303,9 @@ class SimilarityFeatures:
         """(farᵀ W far + ridge I)⁻¹ farᵀ W y by a Cholesky factor, refined with the features themselves."""
         F, (m, p) = self.far, (len(inner), y.shape[1])
         potrf, potrs = (lapack.dpotrf, lapack.dpotrs) if F.dtype == np.float64 else (lapack.spotrf, lapack.spotrs)
-        least = np.finfo(F.dtype).eps * float(np.trace(inner))  # what rounding leaves of the smallest eigenvalue
+        least = float(np.finfo(F.dtype).eps) * float(np.trace(inner)) or 1.0  # rounding of the smallest eigenvalue
+        if not math.isfinite(least):
+            raise InputError("Squares of the similarities are too large to be held. Divide the kernel by a constant.")
         asked = ridge
         while True:
             A = inner.copy()
@@ -311,7 +313,7 @@ class SimilarityFeatures:
             factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
             if not failed:
                 break
-            ridge = 10.0 * ridge if 10.0 * ridge > least else float(least)
+            ridge = 10.0 * ridge if 10.0 * ridge > least else least
         if ridge > asked:
             warn(
                 f"alpha leaves a system of {m} similarities that is singular to rounding; one "
@@ -429,7 +431,8 @@ def _met(
 ) -> Array:
     """How well each row held out is met: 1 or 0 for a class, the negative square of an error."""
     if limits is None:
-        guess = R @ np.linalg.solve(G + alpha * np.eye(len(G)), y)
+        least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
+        guess = R @ np.linalg.solve(G + max(alpha, least) * np.eye(len(G)), y)
         return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1))
     options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
@@ -515,7 +518,7 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
     held, learn = np.split(others, [min(HELD_ROWS, max(1, len(others) // 3))])
     learn = np.concatenate([landmarks[:m], learn])[:LEARN_ROWS]
     A, B = far[learn], far[held]
-    size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn))
+    size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn)) or 1.0
     wide = m > len(learn)  # then the system of the rows is the smaller one
     inner = (A @ A.T if wide else A.T @ A).astype(np.float64)
     right, between = (y[learn], B @ A.T) if wide else (A.T @ y[learn].astype(A.dtype), B)
