@@ -74,6 +74,7 @@ class LandmarkScore:
     score: float  # accuracy, or R²
     standard_error: float
     seconds: float
+    n_held: int  # rows that the score is a mean over
 
 
 def similarity_features(
@@ -497,8 +498,8 @@ def landmark_choice(features: SimilarityFeatures) -> Choice:
         for s in scores
     )
     return Choice(
-        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, min(HELD_ROWS, (n - last.n_landmarks) // 3),
-        reason, sum(s.seconds for s in scores),
+        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, last.n_held, reason,
+        sum(s.seconds for s in scores),
     )  # fmt: skip
 
 
@@ -537,7 +538,7 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
         if values.mean() > best:
             best, chosen = float(values.mean()), values
     error = float(chosen.std()) / math.sqrt(len(chosen))
-    return LandmarkScore(m, best, error, time.perf_counter() - begun)
+    return LandmarkScore(m, best, error, time.perf_counter() - begun, len(held))
 
 
 def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
