@@ -172,7 +172,7 @@ class SimilarityFeatures:
 
     @cached_property
     def seen_eigenvalues(self) -> Array:
-        """Of the matrix of a few hundred landmarks, ascending; one that only all of K shows to be negative comes first."""
+        """Of the matrix of a few hundred landmarks, ascending; a negative one that only all of K shows is the first."""
         few = np.arange(min(len(self.landmarks), SEEN_OBJECTS))
         values = np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
         if self.is_whole and len(few) < len(self.own) and values[0] >= -self._rounding(values[-1]) and self._is_crooked:
