@@ -75,6 +75,7 @@ class LandmarkScore:
     score: float  # accuracy, or R²
     standard_error: float
     seconds: float
+    n_held: int  # rows that the score is a mean over
 
 
 def similarity_features(
@@ -172,9 +173,12 @@ class SimilarityFeatures:
 
     @cached_property
     def seen_eigenvalues(self) -> Array:
-        """Of the matrix of a few hundred landmarks, ascending."""
+        """Of the matrix of a few hundred landmarks, ascending; a negative one that only all of K shows is the first."""
         few = np.arange(min(len(self.landmarks), SEEN_OBJECTS))
-        return self.unit * np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
+        values = np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
+        if self.is_whole and len(few) < len(self.own) and values[0] >= -self._rounding(values[-1]) and self._is_crooked:
+            values[0] = self._smallest
+        return self.unit * values
 
     def count_negative(self) -> int:
         """Negative eigenvalues among a few hundred landmarks: K has at least as many (Cauchy's interlacing)."""
@@ -183,9 +187,19 @@ class SimilarityFeatures:
     @property
     def is_psd(self) -> bool:
         """Whether all of K is known, and has no negative eigenvalue."""
-        if not self.is_whole or self.kernel.traits.psd is False:
+        return self.is_whole and self.kernel.traits.psd is not False and not self._is_crooked
+
+    @cached_property
+    def _smallest(self) -> float:
+        """The smallest eigenvalue of K over ``unit``, where all of it is known."""
+        return smallest_eigenvalue(self.far)
+
+    @property
+    def _is_crooked(self) -> bool:
+        """Whether that is negative beyond rounding."""
+        if self.kernel.traits.psd:
             return False
-        return smallest_eigenvalue(self.far) >= -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
+        return self._smallest < -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
 
     @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
@@ -195,7 +209,7 @@ class SimilarityFeatures:
 
     @cached_property
     def _shift(self) -> float:
-        return max(0.0, -smallest_eigenvalue(self.far)) * (1.0 + SHIFT_MARGIN)
+        return max(0.0, -self._smallest) * (1.0 + SHIFT_MARGIN)
 
     def _rounding(self, largest: float) -> float:
         return len(self.own) * float(np.finfo(self.far.dtype).eps) * abs(float(largest))
@@ -230,7 +244,8 @@ class SimilarityFeatures:
 
     def expansion(self, kernel: Kernel, coefficients: Array, scale: float = 1.0) -> KernelExpansion:
         """The function sum_i g(x, x_i) c_i, g being the kernel of the Gram matrix; ``kernel`` compares new objects."""
-        if self.correction in ("none", "shift"):  # a shift is of no new object
+        if self.correction in ("none", "shift") or (self.correction != "square" and not self.count_negative()):
+            # a shift is of no new object; without negative eigenvalues nothing is corrected
             return KernelExpansion(kernel, copied(self.objects), coefficients)
         if self.correction != "square":
             values, vectors = self._spectrum
@@ -303,8 +318,11 @@ class SimilarityFeatures:
             found, left = self._refined(inner[dtype], y, weights, ridge)
             if left <= LOST:
                 return found
+        least = float(np.finfo(float).eps) * float(np.trace(inner[np.float64])) or 1.0
+        if not math.isfinite(least):
+            raise InputError("Squares of the similarities are too large to be held. Divide the kernel by a constant.")
         while not left <= LOST:
-            ridge = max(10.0 * ridge, float(np.finfo(float).eps) * float(np.trace(inner[np.float64])))
+            ridge = max(10.0 * ridge, least)
             found, left = self._refined(inner[np.float64], y, weights, ridge)
         warn(
             f"alpha leaves a system of {len(found)} similarities that is singular to rounding; one "
@@ -385,8 +403,8 @@ class SimilarityFeatures:
     ) -> tuple[Indices, Array]:
         """(rows, errors (alphas, rows, p)) of rows held out, for each alpha."""
         held_out, errors = [], []
-        task = "regression" if classes is None else "classification"
-        for learn, held in self._folds(y if classes is None else classes, task):
+        found = [] if classes is None else list(self._folds(classes, "classification"))
+        for learn, held in found or self._folds(y, "regression"):  # the few rows looked at may have one class
             G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
             root = np.sqrt(weights[learn])[:, None]
             values, V = np.linalg.eigh((root * G * root.T) / scale)
@@ -425,6 +443,8 @@ class SimilarityFeatures:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
                 strength = None if limits is None else limits[learn] * heavier
                 found.append(_met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier))
+        if not met[0]:  # the few rows looked at have one class
+            return tried[0]
         scores = np.stack([np.concatenate(found) for found in met])
         return tried[preferred(scores)]
 
@@ -434,7 +454,8 @@ def _met(
 ) -> Array:
     """How well each row held out is met: 1 or 0 for a class, the negative square of an error."""
     if limits is None:
-        guess = R @ np.linalg.solve(G + alpha * np.eye(len(G)), y)
+        least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
+        guess = R @ np.linalg.solve(G + max(alpha, least) * np.eye(len(G)), y)
         return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1))
     options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
@@ -499,8 +520,8 @@ def landmark_choice(features: SimilarityFeatures) -> Choice:
         for s in scores
     )
     return Choice(
-        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, min(HELD_ROWS, (n - last.n_landmarks) // 3),
-        reason, sum(s.seconds for s in scores),
+        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, last.n_held, reason,
+        sum(s.seconds for s in scores),
     )  # fmt: skip
 
 
@@ -517,10 +538,10 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
     begun = time.perf_counter()
     n, m = far.shape
     others = stream(seed, 54).permutation(np.setdiff1d(np.arange(n), landmarks))
-    held, learn = np.split(others, [min(HELD_ROWS, len(others) // 3)])
+    held, learn = np.split(others, [min(HELD_ROWS, max(1, len(others) // 3))])
     learn = np.concatenate([landmarks[:m], learn])[:LEARN_ROWS]
     A, B = far[learn], far[held]
-    size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn))
+    size = math.sqrt(float(np.square(own).mean()) + float(np.square(A[: min(len(A), 1000)]).mean()) * len(learn)) or 1.0
     wide = m > len(learn)  # then the system of the rows is the smaller one
     inner = (A @ A.T if wide else A.T @ A).astype(np.float64)
     right, between = (y[learn], B @ A.T) if wide else (A.T @ y[learn].astype(A.dtype), B)
@@ -539,7 +560,7 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
         if values.mean() > best:
             best, chosen = float(values.mean()), values
     error = float(chosen.std()) / math.sqrt(len(chosen))
-    return LandmarkScore(m, best, error, time.perf_counter() - begun)
+    return LandmarkScore(m, best, error, time.perf_counter() - begun, len(held))
 
 
 def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
@@ -550,7 +571,9 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     _, axes = scipy.linalg.eigh(centred.T @ centred, subset_by_index=(max(0, m - COORDINATES), m - 1))
     places = centred @ axes
     count = max(1, round(n / BLOCK_ROWS))
-    labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of equal objects there are fewer clusters
+        labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
     blocks: list[Any] = []
     for b in range(count):
         members = np.flatnonzero(labels == b)
