@@ -55,7 +55,7 @@ LARGEST = 1e30
 CLASS_ROWS = 4000
 CLASS_ROWS_IN_ALL = 20_000
 # LIBSVM is given the matrix of all classes up to CLASS_MATRIX_ROWS rows.
-CLASS_MATRIX_ROWS = 3000
+CLASS_MATRIX_ROWS = 6000
 
 
 def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_iter: int, usual: float) -> str:
