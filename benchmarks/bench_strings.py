@@ -95,7 +95,8 @@ def run(out: Path, command: str, quick: bool, force: bool) -> None:
                 for number in range(case.splits):
                     cell(table, case, number, *data[case.data.removesuffix(EXPENSIVE)])
                     bar.update()
-                write(table, out)
+                if not quick:
+                    write(table, out)
         write(table, out)
 
 

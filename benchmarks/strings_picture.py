@@ -64,10 +64,11 @@ def panel(ax: Any, groups: list[Group], column: str) -> None:
                         fontsize=8, ha="center", color="0.25")  # fmt: skip
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
+    ax.margins(0.09, 0.14)
     if column == "share":
         ax.set_xticks([5, 10, 20, 50, 100])
+        ax.set_xlim(7, 130)
     ax.xaxis.set_minor_formatter("")
-    ax.margins(0.09, 0.12)
     ax.grid(True, which="major", color="0.9", linewidth=0.6)
     ax.tick_params(labelsize=9)
     ax.spines[["top", "right"]].set_visible(False)

@@ -97,8 +97,9 @@ def summarise(rows: Rows) -> str:
         ("expensive", "An expensive similarity", "3000 objects with `krein.Policy(matrix_seconds=1e-4)`: that "
          "stands for a similarity so expensive that few can be afforded. It was the edit similarity all the same, so "
          "the seconds say what the learning costs and not what such a similarity would. The dense routes learn from "
-         "the first objects of each split, as many as their m² similarities allow; with *each pair once* from as many "
-         "as m (m + 1) / 2 allow, which a dense route can do with a symmetric similarity."),
+         "the first objects of each split: m² is no more than the similarities that krein asked for (the machine that "
+         "asked for more); with *each pair once* m (m + 1) / 2 is no more, which is all that a dense route needs of a "
+         "symmetric similarity."),
     )  # fmt: skip
     for key, title, told in tables:
         mine = [g for g in groups if (key in g.data and (EXPENSIVE in g.data) == (key == "expensive"))]
