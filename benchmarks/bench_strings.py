@@ -147,7 +147,8 @@ def cell(table: Table, case: Case, number: int, X: list[str], y: Any) -> None:
             table.add([common | ours(part, route, number, case.n, expensive=case.data.endswith(EXPENSIVE))])
     if not case.data.endswith(EXPENSIVE):
         left = [route for route in case.theirs if not table.has(**key, route=route)]
-        table.add(common | row for row in theirs(part, left, case.n))
+        if left:
+            table.add(common | row for row in theirs(part, left, case.n))
         return
     mine = {name: text(value) for name, value in key.items()}
     asked = max(int(r["evaluations"]) for r in table.rows if mine.items() <= r.items() and r["route"] in MACHINES)

@@ -87,7 +87,8 @@ def summarise(rows: Rows) -> str:
         "flipped or squared, and scikit-learn's SVC with C = 1; and ridge on the rows of K, K² + 10 I in single "
         "precision by Cholesky. Similarities: those of the fit, counted by `krein.counting`; krein evaluates a pair "
         "once where it compares all objects, so that all of them are little more than half of n², which a dense route "
-        "could save as well; its n² are counted in full. CPU seconds: of the fit, similarities included, one thread on a machine that others used too. ±: one standard error over splits.",
+        "could save as well; its n² are counted in full. CPU seconds: of the fit, similarities included, one thread on "
+        "a machine that others used too. ±: one standard error over splits.",
         "",
     ]
     tables = (
