@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
-    "indefinite", "gp", "machines", "similarity", "files", "imports", "curve",
+    "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "curve",
 )  # fmt: skip
 
 PARTS = ("only", "least", "most", "contenders")  # options of a benchmark that can be run in parts

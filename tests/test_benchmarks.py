@@ -152,6 +152,48 @@ def test_a_quick_run_of_the_similarities_spends_a_tenth_and_equals_the_dense_way
     assert (tmp_path / "similarity.md").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_quick_run_of_the_strings_measures_each_cell_once_and_judges_the_claims(tmp_path: Path) -> None:
+    _quick("strings", tmp_path)
+    rows = _rows(tmp_path / "strings.csv")
+    cells = [(row["data"], row["n"], row["split"], row["route"]) for row in rows]
+    assert len(set(cells)) == len(cells)
+    for data in ("words, expensive", "peptides, expensive"):
+        counts = {row["route"]: int(row["evaluations"]) for row in rows if row["data"] == data}
+        most = max(count for route, count in counts.items() if route.startswith("krein"))
+        dense = [count for route, count in counts.items() if route.startswith("dense")]
+        assert len(dense) == 6  # none has more similarities to learn from than krein, or many less
+        assert all(0.99 * most <= count <= most for count in dense)
+    told = (tmp_path / "strings.md").read_text(encoding="utf-8")
+    assert told.count("**holds**") + told.count("**misses**") == 9
+    assert (tmp_path / "strings.png").stat().st_size > 10_000
+    _quick("strings", tmp_path)
+    assert _rows(tmp_path / "strings.csv") == rows  # nothing is measured twice
+
+
+def _string_rows(accuracy: dict[str, list[float]], seconds: dict[str, float]) -> list[dict[str, str]]:
+    same = {"data": "words", "n": "4000", "rows": "4000", "share_of_n2": "0.5", "correction": "square"}
+    return [
+        {**same, "route": route, "split": str(i), "accuracy": str(value), "cpu_seconds": str(seconds[route])}
+        for route, values in accuracy.items()
+        for i, value in enumerate(values)
+    ]
+
+
+def test_the_strings_need_one_machine_that_is_both_good_and_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from strings_summary import summarise
+
+    accuracy = {"krein SVC": [0.62, 0.64], "krein ridge": [0.60, 0.60], "dense square + ridge": [0.62, 0.64]}
+    seconds = {"krein SVC": 20.0, "krein ridge": 5.0, "dense square + ridge": 10.0}
+    told = summarise(_string_rows(accuracy, seconds))
+    assert "in at most 1.5 times its seconds: **misses**. Best: dense square + ridge, 63.00 %." in told
+    assert "krein SVC +0.00 points (± 0.00) in 2.00 times; krein ridge -3.00 points (± 1.00) in 0.50 times." in told
+    told = summarise(_string_rows(accuracy, seconds | {"krein SVC": 15.0}))
+    assert "in at most 1.5 times its seconds: **holds**" in told
+
+
 def _curve_rows(fit: dict[str, dict[int, float]], score: dict[str, dict[int, float]]) -> list[dict[str, str]]:
     """Rows of the size curve for one machine: seconds and scores by contender and n, all else the same for all."""
     same = {
