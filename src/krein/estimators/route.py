@@ -28,7 +28,7 @@ __all__ = [
 SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
 BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
 # Where similarities are expensive, one object in EXPENSIVE_SHARE is a landmark, EXPENSIVE_LANDMARKS at most.
-EXPENSIVE_SHARE = 20
+EXPENSIVE_SHARE = 22
 EXPENSIVE_LANDMARKS = 288
 # With fewer landmarks than this, similarities as features lose to an approximation, unless neighbours are features too.
 FEWEST_LANDMARKS = 1000

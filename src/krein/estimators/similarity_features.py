@@ -28,7 +28,6 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg import blas, lapack
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import SVC, SVR
@@ -51,6 +50,7 @@ DOUBLE_ROWS = 5000  # Up to this many rows features have double precision, above
 BLOCK_ROWS = 100  # Objects in a block of neighbours, about; no block has more than twice as many.
 COORDINATES = 30  # Blocks are found in so many principal coordinates of the similarities to landmarks.
 PILOT_ROWS = 1600  # Alpha, and the scale of the Gram matrix beside C, are chosen on so many rows at most,
+CHOICE_ROWS = 2400  # and a correction on so many,
 FOLDS = 4  # in so many folds.
 # The Gram matrix beside a given C or alpha is K² / (scale r): these scales are tried, the first if none is better.
 SCALES = (1.0, 0.1, 0.01)
@@ -357,14 +357,14 @@ class SimilarityFeatures:
 
     # -- what is left open, on some of the rows ----------------------------------------------------------------------
 
-    def _folds(self, y: Any, task: str) -> Iterator[tuple[Indices, Indices]]:
+    def _folds(self, y: Any, task: str, count: int = PILOT_ROWS) -> Iterator[tuple[Indices, Indices]]:
         """(rows to learn, rows held out) among some of the rows, landmarks first."""
         n, m = self.far.shape
         rng = stream(self.seed, 52)
-        pilot = self.landmarks[rng.permutation(m)[:PILOT_ROWS]]
-        if len(pilot) < min(n, PILOT_ROWS):
+        pilot = self.landmarks[rng.permutation(m)[:count]]
+        if len(pilot) < min(n, count):
             others = np.setdiff1d(np.arange(n), pilot)
-            pilot = np.concatenate([pilot, rng.choice(others, min(n, PILOT_ROWS) - len(pilot), replace=False)])
+            pilot = np.concatenate([pilot, rng.choice(others, min(n, count) - len(pilot), replace=False)])
         for learn, held in folds(y[pilot], task, rng, FOLDS):
             yield pilot[learn], pilot[held]
 
@@ -431,7 +431,7 @@ class SimilarityFeatures:
         """
         tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
         met: list[list[Array]] = [[] for _ in tried]
-        for learn, held in self._folds(y, task):
+        for learn, held in self._folds(y, task, CHOICE_ROWS):
             squared, share = self._squared(learn, held), len(self.own) / len(learn)
             if set(names) - {"square"}:
                 K, between = self._own_matrices(learn, held)
@@ -565,6 +565,8 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
 
 def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
     """Put objects into blocks by their similarities to the landmarks, and compare those within each block."""
+    from sklearn.cluster import KMeans  # loads much that other machines do not need
+
     n, m = far.shape
     mean = far.mean(axis=0, dtype=np.float64)
     centred = far - mean
