@@ -357,8 +357,9 @@ class SimilarityFeatures:
 
     # -- what is left open, on some of the rows ----------------------------------------------------------------------
 
-    def _folds(self, y: Any, task: str, count: int = PILOT_ROWS) -> Iterator[tuple[Indices, Indices]]:
+    def _folds(self, y: Any, task: str, count: int | None = None) -> Iterator[tuple[Indices, Indices]]:
         """(rows to learn, rows held out) among some of the rows, landmarks first."""
+        count = count or PILOT_ROWS
         n, m = self.far.shape
         rng = stream(self.seed, 52)
         pilot = self.landmarks[rng.permutation(m)[:count]]
