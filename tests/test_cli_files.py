@@ -153,7 +153,7 @@ def test_small_sizes_are_no_small_share_of_a_megabyte(tmp_path: Path) -> None:
 def test_two_rows_recommend_nothing(tmp_path: Path) -> None:
     told = krein_("inspect", written(tmp_path / "t.csv", "a,label", "1,x", "2,y")).stdout
     assert "corrections, accuracy" not in told
-    assert "2 rows are too few to compare corrections by; it takes 10" in told
+    assert "2 rows are too few to compare corrections and ranks by; it takes 10" in told
 
 
 def test_ctrl_c_is_one_sentence_and_130(folder: Path, monkeypatch) -> None:
