@@ -112,7 +112,7 @@ def test_objects_without_vectors() -> None:
     few = route(krein.SVC(policy=slow), WORDS[:4000], indefinite)
     assert isinstance(few, Features)
     assert few.neighbours
-    assert few.n_landmarks == 4000 // 22
+    assert few.n_landmarks == 4000 // 21
     assert route(krein.SVC(policy=slow, correction="flip"), WORDS, indefinite).request["coupling"] == "landmark"
 
 

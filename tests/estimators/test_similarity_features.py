@@ -606,7 +606,7 @@ def test_landmarks_are_used_where_all_similarities_are_not_affordable(
     assert (found.n_landmarks, found.neighbours) == (900, True)
     costs(monkeypatch, 1.0)
     found = routed(machine())
-    assert (found.n_landmarks, found.neighbours) == (3000 // 22, True)  # one in 22
+    assert (found.n_landmarks, found.neighbours) == (3000 // 21, True)  # one in 21
     assert routed(machine(), STRINGS * 3).n_landmarks == 288
     assert found.corrections == ("square",)
 

@@ -28,7 +28,7 @@ __all__ = [
 SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
 BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
 # Where similarities are expensive, one object in EXPENSIVE_SHARE is a landmark, EXPENSIVE_LANDMARKS at most.
-EXPENSIVE_SHARE = 22
+EXPENSIVE_SHARE = 21
 EXPENSIVE_LANDMARKS = 288
 # With fewer landmarks than this, similarities as features lose to an approximation, unless neighbours are features too.
 FEWEST_LANDMARKS = 1000
@@ -185,8 +185,9 @@ class _Cost:
             begun = time.perf_counter()
             evaluator.block(left, right)
             taken = time.perf_counter() - begun
-            if taken >= MEASURED_SECONDS or size >= most:  # what a call takes of itself cancels in the difference
-                return max(min(taken / size**2, (taken - before) / (size**2 - known)), 1e-12)
+            if taken >= MEASURED_SECONDS or size >= most:
+                # what a call takes of itself cancels in the difference, if that is more than noise
+                return (taken - before) / (size**2 - known) if taken > 2.0 * before else taken / size**2
             size, known, before = min(2 * size, most), size**2, taken
 
     @cached_property
