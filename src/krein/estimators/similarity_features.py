@@ -51,7 +51,8 @@ BLOCK_ROWS = 100  # Objects in a block of neighbours, about; no block has more t
 COORDINATES = 30  # Blocks are found in so many principal coordinates of the similarities to landmarks.
 PILOT_ROWS = 1600  # Alpha, and the scale of the Gram matrix beside C, are chosen on so many rows at most,
 CHOICE_ROWS = 2400  # and a correction on so many,
-FOLDS = 4  # in so many folds.
+FOLDS = 4  # in so many folds,
+HOPELESS = 3.0  # those that are so many standard errors behind after a fold being left out of the next.
 # The Gram matrix beside a given C or alpha is K² / (scale r): these scales are tried, the first if none is better.
 SCALES = (1.0, 0.1, 0.01)
 LIBSVM_STEPS = 100_000  # A machine that has not converged after so many steps is judged as it is.
@@ -431,23 +432,27 @@ class SimilarityFeatures:
         a standard error. What balances loss and norm on all rows is scaled to those learned, where K itself is used.
         """
         tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
-        met: list[list[Array]] = [[] for _ in tried]
+        met: list[Array] = [np.empty(0) for _ in tried]
         for learn, held in self._folds(y, task, CHOICE_ROWS):
             squared, share = self._squared(learn, held), len(self.own) / len(learn)
-            if set(names) - {"square"}:
+            if any(name != "square" for name, _ in tried):
                 K, between = self._own_matrices(learn, held)
                 corrected = Corrected(K, share)
-            for found, (name, scale) in zip(met, tried, strict=True):
+            for i, (name, scale) in enumerate(tried):
                 if name == "square":
                     G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
                 else:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
                 strength = None if limits is None else limits[learn] * heavier
-                found.append(_met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier))
-        if not met[0]:  # the few rows looked at have one class
+                found = _met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier)
+                met[i] = np.concatenate([met[i], found])
+            best = max(met, key=lambda values: float(values.mean()))
+            behind = [float(np.mean(best - m) - HOPELESS * np.std(best - m) / math.sqrt(len(m))) for m in met]
+            kept = [i for i, b in enumerate(behind) if i == 0 or b <= 0.0]  # the first is what others have to beat
+            tried, met = [tried[i] for i in kept], [met[i] for i in kept]
+        if not len(met[0]):  # the few rows looked at have one class
             return tried[0]
-        scores = np.stack([np.concatenate(found) for found in met])
-        return tried[preferred(scores)]
+        return tried[preferred(np.stack(met))]
 
 
 def _met(
