@@ -437,6 +437,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if found.scores:
             self.selection_ = landmark_choice(found)
         self.n_negative_ = found.count_negative()
+        if kernel.traits.psd is False and not found.is_whole:
+            self.n_negative_ = max(1, self.n_negative_)  # there are some, though the few objects looked at show none
         return found
 
     def _correct_features(
@@ -457,7 +459,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.correction_ = how
         if self.n_negative_:
             count = f"at least {self.n_negative_} of {self._n_rows}"
-            self._warn_indefinite(features.kernel, how, count, float(features.seen_eigenvalues[0]))
+            self._warn_indefinite(features.kernel, how, count, min(0.0, float(features.seen_eigenvalues[0])))
         return replace(features, correction="flip" if how == "krein" else how), scale
 
     def _forget_matrix(self) -> None:

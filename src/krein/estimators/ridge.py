@@ -132,7 +132,7 @@ class _Ridge(KernelMachine):
             if fixed is None:
                 return "square", 1.0  # alpha will do
             own = tuple(name for name in names if name != "shift")  # which is more alpha
-            return features.choose_correction(task.targets, own, task="regression", alpha=given)
+            return features.choose_correction(task.targets, own, task="regression", alpha=given, weights=task.weights)
 
         features, scale = self._correct_features(features, choose)
         if fixed is None:

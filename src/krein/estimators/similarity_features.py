@@ -47,7 +47,8 @@ from krein.kernels.objects import rows
 __all__ = ["NeighbourExpansion", "SimilarityFeatures", "landmark_choice", "similarity_features"]
 
 DOUBLE_ROWS = 5000  # Up to this many rows features have double precision, above it single.
-BLOCK_ROWS = 100  # Objects in a block of neighbours, about; no block has more than twice as many.
+BLOCK_ROWS = 100  # Objects in a block of neighbours, about,
+LARGEST_BLOCK = 125  # and at most.
 COORDINATES = 30  # Blocks are found in so many principal coordinates of the similarities to landmarks.
 PILOT_ROWS = 1600  # Alpha, and the scale of the Gram matrix beside C, are chosen on so many rows at most,
 CHOICE_ROWS = 2400  # and a correction on so many,
@@ -425,11 +426,13 @@ class SimilarityFeatures:
         limits: Array | None = None,
         epsilon: float = 0.1,
         alpha: float = 1.0,
+        weights: Array | None = None,
     ) -> tuple[str, float]:
         """The correction, and the scale of "square", by which a machine with C = ``limits`` meets rows held out best.
 
-        Without ``limits`` the machine is ridge with ``alpha``. The first name is taken unless another is better by half
-        a standard error. What balances loss and norm on all rows is scaled to those learned, where K itself is used.
+        Without ``limits`` the machine is ridge with ``alpha`` and ``weights``. The first name is taken unless another
+        is better by half a standard error. What balances loss and norm on all rows is scaled to those learned, where K
+        itself is used.
         """
         tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
         met: list[Array] = [np.empty(0) for _ in tried]
@@ -443,8 +446,11 @@ class SimilarityFeatures:
                     G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
                 else:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
-                strength = None if limits is None else limits[learn] * heavier
-                found = _met(G, R, y[learn], y[held], strength, task, epsilon, alpha / heavier)
+                if limits is None:
+                    own = np.ones(len(y)) if weights is None else weights
+                    found = _met_by_ridge(G, R, y[learn], y[held], own[learn], own[held], alpha / heavier)
+                else:
+                    found = _met_by_svm(G, R, y[learn], y[held], limits[learn] * heavier, task, epsilon)
                 met[i] = np.concatenate([met[i], found])
             best = max(met, key=lambda values: float(values.mean()))
             behind = [float(np.mean(best - m) - HOPELESS * np.std(best - m) / math.sqrt(len(m))) for m in met]
@@ -455,14 +461,17 @@ class SimilarityFeatures:
         return tried[preferred(np.stack(met))]
 
 
-def _met(
-    G: Array, R: Array, y: Array, held: Array, limits: Array | None, task: str, epsilon: float, alpha: float
-) -> Array:
-    """How well each row held out is met: 1 or 0 for a class, the negative square of an error."""
-    if limits is None:
-        least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
-        guess = R @ np.linalg.solve(G + max(alpha, least) * np.eye(len(G)), y)
-        return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1))
+def _met_by_ridge(G: Array, R: Array, y: Array, held: Array, weights: Array, others: Array, alpha: float) -> Array:
+    """How well ridge meets each row held out: the negative square of its error, times its weight."""
+    root = np.sqrt(weights)
+    least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
+    system = root[:, None] * G * root + max(alpha, least) * np.eye(len(G))
+    guess = R @ (root * np.linalg.solve(system, (root * y.T).T).T).T
+    return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1) * others)
+
+
+def _met_by_svm(G: Array, R: Array, y: Array, held: Array, limits: Array, task: str, epsilon: float) -> Array:
+    """How well an SVM meets each row held out: 1 or 0 for a class, the negative square of an error."""
     options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
     with warnings.catch_warnings():
@@ -586,7 +595,8 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     for b in range(count):
         members = np.flatnonzero(labels == b)
         members = members[np.argsort(places[members, -1], kind="stable")]
-        blocks += [part for part in np.array_split(members, -(-len(members) // (2 * BLOCK_ROWS)) or 1) if len(part)]
+        pieces = -(-len(members) // LARGEST_BLOCK) or 1
+        blocks += [part for part in np.array_split(members, pieces) if len(part)]
     level = float(np.median(far[:: max(1, n // 1000)]))
     parts, who, whom = [], [], []
     for members in blocks:
@@ -606,7 +616,12 @@ def _solve_gram(G: Array, y: Array, weights: Array, alpha: float) -> Array:
     """(G + alpha W⁻¹)⁻¹ y; rows without weight have the coefficient 0."""
     root = np.sqrt(weights)[:, None]
     A = np.asarray(root * G * root.T, dtype=np.float64)
-    A[np.diag_indices(len(A))] += max(alpha, len(A) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(A)).max()))
+    least = len(A) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(A)).max())
+    if alpha < least:
+        warn(
+            f"alpha = {alpha:g} leaves a matrix that is singular to rounding; {least:.2g} is used. Pass a larger alpha."
+        )
+    A[np.diag_indices(len(A))] += max(alpha, least)
     factor, failed = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
     if failed:
         raise InputError(f"alpha = {alpha:g} leaves a matrix that is singular to rounding. Pass a larger alpha.")

@@ -40,7 +40,7 @@ def machine(e: Any) -> str:
 
 def is_exact(e: Any) -> bool:
     """Whether a fitted machine used the kernel's own matrix and holds no approximation."""
-    return type(e.route_).__name__ == "Exact" and e._approximation is None
+    return type(e.route_).__name__ in ("Exact", "Features") and e._approximation is None
 
 
 def kernel_of(e: Any) -> str:
