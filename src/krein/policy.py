@@ -53,7 +53,12 @@ class Policy:
     matrix_memory : float
         Bytes of similarities that a fit holds at most: all n² of them, or those to landmarks, 4 bytes each.
     landmark_share : float
-        Where not all similarities can be had, at most this share of the objects are landmarks.
+        Where not all similarities are affordable, at most this share of the objects are landmarks.
+    fewest_landmarks : int
+        Similarities are expensive if fewer landmarks than this are affordable within ``matrix_seconds``. Each object is
+        then also compared with its neighbours.
+    expensive_share, expensive_landmarks : float, int
+        Where similarities are expensive this share of the objects are landmarks, but no more than this number.
     loo_rows : int
         ``alpha="loo"`` chooses alpha by leaving out rows of a sample of this size where the exact system is solved.
     feature_dimension : int
@@ -75,6 +80,9 @@ class Policy:
     matrix_seconds: float = 60.0
     matrix_memory: float = 2.0**30
     landmark_share: float = 1 / 3
+    fewest_landmarks: int = 1000
+    expensive_share: float = 1 / 21
+    expensive_landmarks: int = 288
     loo_rows: int = 2000
     feature_dimension: int = 400
     plain_shape: tuple[int, int] = (1, 512)

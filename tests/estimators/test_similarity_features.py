@@ -90,16 +90,14 @@ def one_scale(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
 
 def landmarks_only(monkeypatch: pytest.MonkeyPatch, n: int, m: int) -> krein.Policy:
     """A policy, and a cost, by which m of n objects are landmarks and neighbours are not compared."""
-    monkeypatch.setattr(route, "FEWEST_LANDMARKS", 10)
     costs(monkeypatch, 1e-6)
-    return krein.Policy(exact_rows=50, matrix_seconds=1e-6 * n * (m + 0.5))
+    return krein.Policy(exact_rows=50, matrix_seconds=1e-6 * n * (m + 0.5), fewest_landmarks=10)
 
 
 def with_neighbours(monkeypatch: pytest.MonkeyPatch, m: int = 30) -> krein.Policy:
     """The same with neighbours, where there are 20 m objects or more."""
-    monkeypatch.setattr(route, "EXPENSIVE_LANDMARKS", m)
     costs(monkeypatch, 1e-3)
-    return krein.Policy(exact_rows=50, matrix_seconds=1e-4)
+    return krein.Policy(exact_rows=50, matrix_seconds=1e-4, expensive_landmarks=m)
 
 
 def costs(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -340,9 +338,8 @@ def test_a_gram_matrix_that_has_no_room_is_left_out(memory: float, monkeypatch: 
     options: dict[str, Any] = {"kernel": EDIT, "tol": 1e-8, "decision_function_shape": "ovo", "random_state": 0}
     roomy = krein.SVC(policy=policy, **options).fit(S, y)
     tight = krein.SVC(policy=policy, **options)
-    found = Features(60, False, "as before")
+    found = Features(60, int(np.sqrt(memory / 4.0)), False, "as before")  # pairs of classes, or not even those
     monkeypatch.setattr("krein.estimators.machine.choose_route", lambda *a, **b: found)
-    tight.policy = krein.Policy(exact_rows=50, matrix_memory=memory)  # pairs of classes, or not even those
     judged(monkeypatch, 0.1, 0.2, 0.3)
     tight.fit(S, y)
     np.testing.assert_allclose(tight.decision_function(new), roomy.decision_function(new), atol=1e-4)
@@ -1028,4 +1025,16 @@ def test_a_model_that_was_pickled_shows_itself(monkeypatch: pytest.MonkeyPatch) 
         costs(monkeypatch, seconds)
         S, y = words(300)
         model = pickle.loads(pickle.dumps(krein.SVC(kernel=EDIT, policy=ALL, random_state=0).fit(S, y)))
-        assert "square" in model._repr_html_() or model.correction_ in model._repr_html_()
+        assert f"{model.correction_}" in model._repr_html_()
+
+
+def test_what_landmarks_leave_belongs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    S, _, new, *_ = data("strings", 300)
+    y = np.array([float(s.count("a")) for s in S])
+    policy = landmarks_only(monkeypatch, 300, 60)
+    judged(monkeypatch, 0.1, 0.2, 0.3)
+    model = krein.KernelRidge(kernel=EDIT, policy=policy, random_state=0).fit(S, y)
+    assert len(model.X_fit_) == len(model.dual_coef_) == 60
+    np.testing.assert_allclose(model.predict(new), EDIT(new, model.X_fit_) @ model.dual_coef_, atol=1e-10)
+    assert np.isnan(model.relative_error_)
+    assert krein.KernelRidge(kernel=EDIT, policy=ALL, random_state=0).fit(S, y).relative_error_ == 0.0

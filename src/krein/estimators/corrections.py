@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from krein.approximation import Approximation
@@ -23,7 +22,9 @@ from krein.blocksparse import BlockSparse
 from krein.correction import changed
 from krein.errors import one_of
 
-__all__ = ["CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred"]
+__all__ = [
+    "CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred", "row_scores", "svm_predictions",
+]  # fmt: skip
 
 JUDGED = 1000  # rows looked at, at most
 FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
@@ -108,7 +109,7 @@ def compared(
             own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
             guess = learn(corrected, how, K[np.ix_(test, train)], own)
-            met[i, test] += _met(y[test], guess, task) / cuts
+            met[i, test] += row_scores(y[test], guess, task) / cuts
     return met
 
 
@@ -166,12 +167,7 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     """(matrix, correction, rows of new objects, strength) -> what is said of those."""
 
     def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
-        options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
-        machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            machine.fit(corrected.matrix(how), y, sample_weight=strength)
-        return np.asarray(machine.predict(corrected.rows(between, how)))
+        return svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
 
     def ridge(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         classes = np.unique(y)
@@ -182,6 +178,16 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
         return np.asarray(guess.reshape(len(between), *y.shape[1:]))
 
     return svm if learner == "svm" else ridge
+
+
+def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
+    """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
+    options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
+    machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # too few steps, or many classes, show in the score
+        machine.fit(G, y, sample_weight=limits)
+    return np.asarray(machine.predict(between))
 
 
 def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
@@ -197,7 +203,7 @@ def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -
             yield train, test
 
 
-def _met(y: Array, guess: Array, task: str) -> Array:
+def row_scores(y: Array, guess: Array, task: str) -> Array:
     """For each row, more is better: 1 for the right class, or the negative square of the error."""
     if task == "classification":
         return np.asarray(y == guess, dtype=np.float64)

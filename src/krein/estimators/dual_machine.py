@@ -30,7 +30,6 @@ from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
 from krein.kernels.counting import uncounted
 from krein.kernels.kernel import is_number
 from krein.kernels.objects import is_sparse
-from krein.policy import DEFAULT
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact import solve_exactly
@@ -162,12 +161,13 @@ class DualMachine(KernelMachine):
             features,
             lambda names: features.choose_correction(targets, names, task=task, limits=limits, epsilon=epsilon),
         )
-        room = (self.policy or DEFAULT).matrix_memory
+        assert isinstance(self.route_, Features)
+        most = self.route_.gram_rows
         with uncounted():
-            if 4.0 * n * n <= room:
+            if n <= most:
                 G = Precomputed(features.gram(scale), check="sample")
                 duals = self._exact_duals(G, np.arange(n), tasks, starts)
-            elif all(4.0 * len(task.rows) ** 2 <= room for task in tasks):  # pairs of classes have fewer rows
+            elif all(len(one.rows) <= most for one in tasks):  # pairs of classes have fewer rows
                 duals = []
                 for one, start in zip(tasks, starts, strict=True):
                     G = Precomputed(features.gram(scale, one.rows), check="sample")

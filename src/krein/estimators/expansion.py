@@ -13,19 +13,21 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.estimators.given import GivenRows
 from krein.factorization import Factorization
-from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.objects import rows
 
 __all__ = [
     "Expansion",
     "FactoredExpansion",
     "KernelExpansion",
+    "NeighbourExpansion",
     "PairExpansion",
     "class_pairs",
     "copied",
@@ -89,6 +91,43 @@ class PairExpansion(KernelExpansion):
         i, j = class_pairs(len(self.counts))
         values = np.stack(own)  # (classes, n_new, classes - 1)
         return np.asarray((values[i, :, j - 1] + values[j, :, i]).T)
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourExpansion(KernelExpansion):
+    """x -> k(x, support) weights + (k(x, block of x) - level) times the weights of that block.
+
+    The block of x is that of the training object whose similarities to the support are nearest to those of x, in the
+    coordinates (k(x, support) - mean) axes.
+    """
+
+    neighbours: Any  # n objects, block after block
+    neighbour_weights: Array  # (n, p)
+    starts: Indices  # (blocks + 1,)
+    level: float
+    mean: Array  # (m,)
+    axes: Array  # (m, q)
+    places: Array  # (n, q)
+
+    def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
+        evaluator = Evaluator(self.kernel)
+        for part, block in self._prepared.again().chunks(X_new):
+            values = block @ self.weights
+            nearest = self._nearest.kneighbors((block - self.mean) @ self.axes, return_distance=False)[:, 0]
+            of = np.searchsorted(self.starts, nearest, side="right") - 1
+            some = rows(X_new, part)
+            for b in np.unique(of):
+                mine, inside = np.flatnonzero(of == b), slice(int(self.starts[b]), int(self.starts[b + 1]))
+                near = evaluator.block(take(some, mine), rows(self.neighbours, inside)) - self.level
+                values[mine] += near @ self.neighbour_weights[inside]
+            yield part, values
+
+    @cached_property
+    def _nearest(self) -> Any:
+        return NearestNeighbors(n_neighbors=1).fit(self.places)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_nearest"}
 
 
 @lru_cache(maxsize=16)

@@ -93,8 +93,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     selection_ : Choice or None
         What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
     relative_error_ : float
-        The relative Frobenius error of the matrix before the correction: 0 of an exact machine, else estimated when it
-        is asked for.
+        The relative Frobenius error of the matrix before the correction: 0 where all similarities are used, NaN where
+        similarities to landmarks are features and no matrix is approximated, else estimated when it is asked for.
     n_iter_, converged_ : of the solver; 1 and True for closed forms
     """
 
@@ -122,10 +122,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
     _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
     _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_on_demand")  # what pickles and files do not keep
-    _of_route: ClassVar[tuple[str, ...]] = (
-        "_uncorrected",
-        "_on_demand",
-    )  # what a fit by one route leaves, and others not
+    _of_route: ClassVar[tuple[str, ...]] = ("_uncorrected", "_on_demand")  # what only some routes leave behind
     _limit: ClassVar[str] = "exact_rows"  # the field of the policy up to which a psd kernel is used exactly
     _learns_features: ClassVar[bool] = False  # whether similarities may be features: there is a target to learn
 
@@ -275,6 +272,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_: Choice | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
+        if isinstance(self.route_, Features) and self.route_.n_landmarks < count_objects(objects):
+            self._relative_error = math.nan  # landmarks describe objects, and no matrix is approximated
         self._training = (objects, kernel)  # by reference
         self._kernel: Kernel = GivenColumns() if self._precomputed else kernel
         self._n_rows = count_objects(objects)

@@ -141,7 +141,7 @@ class _Ridge(KernelMachine):
             held, errors = features.ridge_errors(task.targets, task.weights, alphas, task.classes)
             fixed = self._take_best([task.score(e, held) for e in errors], alphas, task.targets.shape[1])
         dual, self._expansion = features.ridge(self._kernel, task.targets, task.weights, fixed, scale)
-        return dual
+        return dual if features.is_whole else self._expansion.weights  # of all objects, or of the landmarks
 
     def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
         """The same by a Cholesky factor of the kernel's own matrix; None if that is singular.
@@ -307,6 +307,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     dual_coef_ : array of shape (n,) or (n, n_targets)
         Coefficients of the rows in ``X_fit_``; rows of weight 0 are in neither.
     X_fit_ : the objects of the fit, or the precomputed matrix
+        Where similarities to landmarks are features (``route_``), the landmarks alone.
     alpha_ : what alpha was, or was chosen
     alphas_, loo_scores_ : arrays of shape (n_alphas,), and (n_alphas,) or (n_alphas, n_targets)
         With ``alpha="loo"``, else None: the alphas tried, and the negative mean squared error of rows left out. Above

@@ -5,6 +5,7 @@ Nothing later in a fit looks at a limit again. The decision list is the docstrin
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,15 +28,12 @@ __all__ = [
 
 SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
 BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
-# Where similarities are expensive, one object in EXPENSIVE_SHARE is a landmark, EXPENSIVE_LANDMARKS at most.
-EXPENSIVE_SHARE = 21
-EXPENSIVE_LANDMARKS = 288
-# With fewer landmarks than this, similarities as features lose to an approximation, unless neighbours are features too.
-FEWEST_LANDMARKS = 1000
-# The cost of a similarity is measured until it took this long, on at most so many objects against as many.
+# A similarity is timed on blocks of growing size until one takes MEASURED_SECONDS or compares MEASURED_OBJECTS objects
+# with as many. Small blocks are timed REPEATED times, and the shortest time counts.
 MEASURED_SECONDS = 0.1
 MEASURED_OBJECTS = 256
-REPEATED = 3  # The best of so many measurements counts.
+REPEATED = 3
+MOST_ROWS = 2**31  # what an infinite ``matrix_memory`` stands for
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,8 @@ class ByScore:
 class Features:
     """The similarities to landmarks are the features of the machine (`similarity_features`); the kernel may be any."""
 
-    n_landmarks: int  # all objects: then they are compared with each other, and nothing is left out
+    n_landmarks: int  # at most; all objects where every similarity is used
+    gram_rows: int  # a dual of no more rows is solved on a Gram matrix, a larger one on the features
     neighbours: bool = False  # whether similarities to near objects are features too
     why: str = ""
     corrections: tuple[str, ...] = ("square",)  # what correction="auto" chooses from, the one in case of doubt first
@@ -147,7 +146,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         small = n <= policy.eigen_rows
         possible = ("flip", "clip", "square", "shift") if small else ("square", "shift")
         if machine.correction in ("auto", *possible, *(("krein",) if small else ())):
-            return Features(n, False, f"{cost.why}, so all are used", possible)
+            return Features(n, cost.gram_rows, False, f"{cost.why}, so all are used", possible)
     if not vectors:
         if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
             return found
@@ -193,7 +192,12 @@ class _Cost:
     def affords_all(self) -> bool:
         """Whether all similarities of all objects are affordable, by the policy."""
         n, policy = self._n, self._policy
-        return 4.0 * n * n <= policy.matrix_memory and self.seconds * n * n <= policy.matrix_seconds
+        return n <= self.gram_rows and self.seconds * n * n <= policy.matrix_seconds
+
+    @property
+    def gram_rows(self) -> int:
+        """The rows of the largest Gram matrix that fits ``policy.matrix_memory``, 4 bytes a number."""
+        return int(min(math.sqrt(self._policy.matrix_memory / 4.0), MOST_ROWS))
 
     @property
     def why(self) -> str:
@@ -207,12 +211,14 @@ class _Cost:
         most = int(min(policy.landmark_share * n, policy.matrix_memory / (4 * n)))
         cheap = int(min(most, policy.matrix_seconds / (self.seconds * n)))
         spent = f"a similarity takes {1e6 * self.seconds:.2g} microseconds"
-        if cheap >= FEWEST_LANDMARKS:
-            return Features(cheap, why=f"{spent}, so {cheap} of {n} objects are landmarks")
-        few = max(1, min(most, max(cheap, min(n // EXPENSIVE_SHARE, EXPENSIVE_LANDMARKS))))
-        if 8.0 * n * n > policy.matrix_memory:
+        if cheap >= policy.fewest_landmarks:
+            return Features(cheap, self.gram_rows, False, f"{spent}, so {cheap} of {n} objects are landmarks")
+        usual = int(min(policy.expensive_share * n, policy.expensive_landmarks))
+        few = max(1, min(most, max(cheap, usual)))
+        if 8.0 * n * n > policy.matrix_memory:  # neighbours need a Gram matrix in double precision
             return None
-        return Features(few, True, f"{spent}, so {few} of {n} objects are landmarks, and near objects are compared")
+        why = f"{spent}, so {few} of {n} objects are landmarks, and near objects are compared"
+        return Features(few, self.gram_rows, True, why)
 
 
 def _timed(evaluator: Evaluator, left: Any, right: Any) -> float:

@@ -29,8 +29,6 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg import blas, lapack
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import NearestNeighbors
-from sklearn.svm import SVC, SVR
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
@@ -38,40 +36,51 @@ from krein.correction import changed
 from krein.errors import InputError, warn
 from krein.estimators.budget import Trial
 from krein.estimators.chosen import Choice
-from krein.estimators.corrections import CUTOFF, Corrected, folds, preferred
-from krein.estimators.expansion import KernelExpansion, copied
+from krein.estimators.corrections import CUTOFF, Corrected, folds, preferred, row_scores, svm_predictions
+from krein.estimators.expansion import KernelExpansion, NeighbourExpansion, copied
 from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.objects import rows
 
-__all__ = ["NeighbourExpansion", "SimilarityFeatures", "landmark_choice", "similarity_features"]
+__all__ = ["SimilarityFeatures", "landmark_choice", "similarity_features"]
 
-DOUBLE_ROWS = 5000  # Up to this many rows features have double precision, above it single.
-BLOCK_ROWS = 100  # Objects in a block of neighbours, about,
-LARGEST_BLOCK = 125  # and at most.
-COORDINATES = 30  # Blocks are found in so many principal coordinates of the similarities to landmarks.
-PILOT_ROWS = 1600  # Alpha, and the scale of the Gram matrix beside C, are chosen on so many rows at most,
-CHOICE_ROWS = 2400  # and a correction on so many,
-FOLDS = 4  # in so many folds,
-HOPELESS = 3.0  # those that are so many standard errors behind after a fold being left out of the next.
-# The Gram matrix beside a given C or alpha is K² / (scale r): these scales are tried, the first if none is better.
+# Features have double precision up to DOUBLE_ROWS rows and single precision above.
+DOUBLE_ROWS = 5000
+# A block of neighbours has about BLOCK_ROWS objects, and never more than LARGEST_BLOCK.
+BLOCK_ROWS = 100
+LARGEST_BLOCK = 125
+# Blocks are found by k-means in COORDINATES principal coordinates of the similarities to landmarks.
+COORDINATES = 30
+# alpha="loo" is chosen by FOLDS-fold cross-validation on a sample of PILOT_ROWS rows.
+PILOT_ROWS = 1600
+FOLDS = 4
+# The correction is chosen by FOLDS-fold cross-validation on a sample of CHOICE_ROWS rows. A candidate that is HOPELESS
+# standard errors behind the best one after a fold is not tried in the next.
+CHOICE_ROWS = 2400
+HOPELESS = 3.0
+# Beside a given C or alpha the Gram matrix is K² / (scale r), with one of these scales; the first in case of doubt.
 SCALES = (1.0, 0.1, 0.01)
-LIBSVM_STEPS = 100_000  # A machine that has not converged after so many steps is judged as it is.
-# What landmarks are worth is scored on HELD_ROWS rows at most, learning from LEARN_ROWS others, with these alphas.
+# A number of landmarks is scored on at most HELD_ROWS rows, by ridge on at most LEARN_ROWS others with the best of
+# SCORE_ALPHAS.
 HELD_ROWS = 1000
 LEARN_ROWS = 4000
 SCORE_ALPHAS = (0.1, 1.0, 10.0)
-SEEN_OBJECTS = 500  # The eigenvalues of so many objects' matrix are looked at.
-STRIP_ENTRIES = 2**22  # So many similarities are evaluated at a time.
-SHIFT_MARGIN = 1e-3  # A shift exceeds the smallest eigenvalue, which is known to three digits, by this share.
-REFINED = 1e-9  # Ridge is refined until its residual is this share of the right hand side,
-REFINEMENTS = 10  # in at most so many steps;
-LOST = 1e-6  # where this share is left, the system counts as singular in that precision.
+# Negative eigenvalues are counted in the matrix of SEEN_OBJECTS landmarks.
+SEEN_OBJECTS = 500
+# At most STRIP_ENTRIES similarities are evaluated, or converted to double precision, at a time.
+STRIP_ENTRIES = 2**22
+# The smallest eigenvalue is known to three digits; a shift exceeds it by SHIFT_MARGIN of itself.
+SHIFT_MARGIN = 1e-3
+# The solution of ridge is refined in at most REFINEMENTS steps until the residual is REFINED of the right hand side. If
+# more than LOST of it remains, the system counts as singular in the precision of the factor.
+REFINED = 1e-9
+REFINEMENTS = 10
+LOST = 1e-6
 
 
 @dataclass(frozen=True)
 class LandmarkScore:
-    """What so many landmarks are worth: the score of rows held out, by ridge."""
+    """The score of ridge on held-out rows, with so many landmarks."""
 
     n_landmarks: int
     score: float  # accuracy, or R²
@@ -93,8 +102,8 @@ def similarity_features(
 ) -> SimilarityFeatures:
     """Evaluate the similarities of all objects to ``n_landmarks`` of them, and within blocks if ``neighbours``.
 
-    With ``targets`` (n, p) a fourth of the landmarks comes first, then half of them, then all: as long as rows held out
-    are met better.
+    With ``targets`` (n, p) a quarter of the landmarks is tried first, then half, then all. It stops at the first step
+    that does not raise the score on held-out rows.
     """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
     own = np.asarray(evaluator.diag(objects), dtype=np.float64)
@@ -178,7 +187,12 @@ class SimilarityFeatures:
         """Of the matrix of a few hundred landmarks, ascending; a negative one that only all of K shows is the first."""
         few = np.arange(min(len(self.landmarks), SEEN_OBJECTS))
         values = np.linalg.eigvalsh(self.far[np.ix_(self.landmarks[few], few)].astype(np.float64))
-        if self.is_whole and len(few) < len(self.own) and values[0] >= -self._rounding(values[-1]) and self._is_crooked:
+        if (
+            self.is_whole
+            and len(few) < len(self.own)
+            and values[0] >= -self._rounding(values[-1])
+            and self._is_indefinite
+        ):
             values[0] = self._smallest
         return self.unit * values
 
@@ -189,7 +203,7 @@ class SimilarityFeatures:
     @property
     def is_psd(self) -> bool:
         """Whether all of K is known, and has no negative eigenvalue."""
-        return self.is_whole and self.kernel.traits.psd is not False and not self._is_crooked
+        return self.is_whole and self.kernel.traits.psd is not False and not self._is_indefinite
 
     @cached_property
     def _smallest(self) -> float:
@@ -197,8 +211,8 @@ class SimilarityFeatures:
         return smallest_eigenvalue(self.far)
 
     @property
-    def _is_crooked(self) -> bool:
-        """Whether that is negative beyond rounding."""
+    def _is_indefinite(self) -> bool:
+        """Whether the smallest eigenvalue is negative beyond rounding."""
         if self.kernel.traits.psd:
             return False
         return self._smallest < -self._rounding(self.root_mean_square * math.sqrt(len(self.own)))
@@ -374,7 +388,7 @@ class SimilarityFeatures:
     def _squared(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
         """The Gram matrices G(learn, learn) and G(held, learn) of a machine that learns from these rows alone.
 
-        A row that is held out is held out as a landmark and as a neighbour too.
+        A held-out row is not a landmark or a neighbour either.
         """
         n, m = self.far.shape
         column = np.full(n, -1)
@@ -402,16 +416,16 @@ class SimilarityFeatures:
         return K, R
 
     def ridge_errors(
-        self, y: Array, weights: Array, alphas: Array, classes: Indices | None = None, scale: float = 1.0
+        self, y: Array, weights: Array, alphas: Array, classes: Indices | None = None
     ) -> tuple[Indices, Array]:
-        """(rows, errors (alphas, rows, p)) of rows held out, for each alpha."""
+        """Return held-out rows and the errors of ridge there, (alphas, rows, p)."""
         held_out, errors = [], []
         found = [] if classes is None else list(self._folds(classes, "classification"))
-        for learn, held in found or self._folds(y, "regression"):  # the few rows looked at may have one class
+        for learn, held in found or self._folds(y, "regression"):  # all of the sampled rows may have one class
             G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
             root = np.sqrt(weights[learn])[:, None]
-            values, V = np.linalg.eigh((root * G * root.T) / scale)
-            right, left = V.T @ (root * y[learn]), (R / scale * root.T) @ V
+            values, V = np.linalg.eigh(root * G * root.T)
+            right, left = V.T @ (root * y[learn]), (R * root.T) @ V
             inverse = 1.0 / np.maximum(np.maximum(values, 0.0) + alphas[:, None], np.finfo(float).tiny)
             held_out.append(held)
             errors.append(np.stack([y[held] - left @ (d[:, None] * right) for d in inverse]))
@@ -428,14 +442,14 @@ class SimilarityFeatures:
         alpha: float = 1.0,
         weights: Array | None = None,
     ) -> tuple[str, float]:
-        """The correction, and the scale of "square", by which a machine with C = ``limits`` meets rows held out best.
+        """Return the correction, and the scale of "square", with the best cross-validated score.
 
-        Without ``limits`` the machine is ridge with ``alpha`` and ``weights``. The first name is taken unless another
-        is better by half a standard error. What balances loss and norm on all rows is scaled to those learned, where K
-        itself is used.
+        The machine is an SVM with C = ``limits``, one per row, or without them ridge with ``alpha`` and ``weights``.
+        The first of ``names`` is taken unless another is better by half a standard error. A fold has fewer rows than
+        the whole, so that C and alpha are scaled to it, except for "square", whose scale does not depend on n.
         """
         tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
-        met: list[Array] = [np.empty(0) for _ in tried]
+        scores: list[Array] = [np.empty(0) for _ in tried]
         for learn, held in self._folds(y, task, CHOICE_ROWS):
             squared, share = self._squared(learn, held), len(self.own) / len(learn)
             if any(name != "square" for name, _ in tried):
@@ -448,73 +462,27 @@ class SimilarityFeatures:
                     G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
                 if limits is None:
                     own = np.ones(len(y)) if weights is None else weights
-                    found = _met_by_ridge(G, R, y[learn], y[held], own[learn], own[held], alpha / heavier)
+                    guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)
+                    found = np.asarray(own[held] * row_scores(y[held], guess, "regression"), dtype=np.float64)
                 else:
-                    found = _met_by_svm(G, R, y[learn], y[held], limits[learn] * heavier, task, epsilon)
-                met[i] = np.concatenate([met[i], found])
-            best = max(met, key=lambda values: float(values.mean()))
-            behind = [float(np.mean(best - m) - HOPELESS * np.std(best - m) / math.sqrt(len(m))) for m in met]
+                    guess = svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
+                    found = np.asarray(row_scores(y[held], guess, task), dtype=np.float64)
+                scores[i] = np.concatenate([scores[i], found])
+            best = max(scores, key=lambda values: float(values.mean()))
+            behind = [float(np.mean(best - s) - HOPELESS * np.std(best - s) / math.sqrt(len(s))) for s in scores]
             kept = [i for i, b in enumerate(behind) if i == 0 or b <= 0.0]  # the first is what others have to beat
-            tried, met = [tried[i] for i in kept], [met[i] for i in kept]
-        if not len(met[0]):  # the few rows looked at have one class
+            tried, scores = [tried[i] for i in kept], [scores[i] for i in kept]
+        if not len(scores[0]):  # all of the sampled rows have one class
             return tried[0]
-        return tried[preferred(np.stack(met))]
+        return tried[preferred(np.stack(scores))]
 
 
-def _met_by_ridge(G: Array, R: Array, y: Array, held: Array, weights: Array, others: Array, alpha: float) -> Array:
-    """How well ridge meets each row held out: the negative square of its error, times its weight."""
+def _ridge_predictions(G: Array, between: Array, y: Array, weights: Array, alpha: float) -> Array:
+    """What ridge on the Gram matrix G, trained with ``weights``, predicts from rows ``between`` new and old."""
     root = np.sqrt(weights)
     least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
     system = root[:, None] * G * root + max(alpha, least) * np.eye(len(G))
-    guess = R @ (root * np.linalg.solve(system, (root * y.T).T).T).T
-    return np.asarray(-np.square(held - guess).reshape(len(held), -1).sum(1) * others)
-
-
-def _met_by_svm(G: Array, R: Array, y: Array, held: Array, limits: Array, task: str, epsilon: float) -> Array:
-    """How well an SVM meets each row held out: 1 or 0 for a class, the negative square of an error."""
-    options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
-    machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that steps run out, or classes are many, is seen in the score
-        machine.fit(G, y, sample_weight=limits)
-    guess = machine.predict(R)
-    return np.asarray((guess == held) * 1.0 if task == "classification" else -np.square(held - guess))
-
-
-@dataclass(frozen=True, eq=False)
-class NeighbourExpansion(KernelExpansion):
-    """x -> k(x, support) weights + (k(x, block of x) - level) times the weights of that block.
-
-    The block of x is that of the neighbour whose similarities to the support resemble those of x most.
-    """
-
-    neighbours: Any  # n objects, block after block
-    neighbour_weights: Array  # (n, p)
-    starts: Indices  # (blocks + 1,)
-    level: float
-    mean: Array  # (m,)
-    axes: Array  # (m, q)
-    places: Array  # (n, q)
-
-    def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
-        evaluator = Evaluator(self.kernel)
-        for part, block in self._prepared.again().chunks(X_new):
-            values = block @ self.weights
-            nearest = self._nearest.kneighbors((block - self.mean) @ self.axes, return_distance=False)[:, 0]
-            of = np.searchsorted(self.starts, nearest, side="right") - 1
-            some = rows(X_new, part)
-            for b in np.unique(of):
-                mine, inside = np.flatnonzero(of == b), slice(int(self.starts[b]), int(self.starts[b + 1]))
-                near = evaluator.block(take(some, mine), rows(self.neighbours, inside)) - self.level
-                values[mine] += near @ self.neighbour_weights[inside]
-            yield part, values
-
-    @cached_property
-    def _nearest(self) -> Any:
-        return NearestNeighbors(n_neighbors=1).fit(self.places)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_nearest"}
+    return np.asarray(between @ (root * np.linalg.solve(system, (root * y.T).T).T).T)
 
 
 def landmark_choice(features: SimilarityFeatures) -> Choice:
@@ -549,7 +517,7 @@ def _fill(out: Array, evaluator: Evaluator, objects: Any, landmarks: Indices, un
 
 
 def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: str, seed: int) -> LandmarkScore:
-    """How well ridge meets rows that are no landmarks and are held out; alpha is the best of a few."""
+    """Score ridge on held-out rows that are not landmarks; alpha is the best of a few."""
     begun = time.perf_counter()
     n, m = far.shape
     others = stream(seed, 54).permutation(np.setdiff1d(np.arange(n), landmarks))

@@ -27,13 +27,12 @@ from krein.encoding import Categories, Encoder, Numbers
 from krein.error_estimate import ErrorEstimate
 from krein.errors import InputError
 from krein.estimators.embedding import Centred
-from krein.estimators.expansion import FactoredExpansion, KernelExpansion, PairExpansion
+from krein.estimators.expansion import FactoredExpansion, KernelExpansion, NeighbourExpansion, PairExpansion
 from krein.estimators.given import GivenColumns
 from krein.estimators.gp_posterior import Posterior
 from krein.estimators.naming import _Pairs
 from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
 from krein.estimators.selection import Choice, Trial
-from krein.estimators.similarity_features import NeighbourExpansion
 from krein.estimators.sklearn_kernels import AsSklearn, FromSklearn
 from krein.factorization import Factorization
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
