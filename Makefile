@@ -37,7 +37,7 @@ lint: $(INSTALLED)  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-		echo "$(BIN)/mypy --strict src"; $(BIN)/mypy --strict src; \
+		echo "$(BIN)/mypy --strict src paper"; $(BIN)/mypy --strict src paper; \
 	else \
 		echo "types: checked on Python 3.11 alone; other Pythons get other versions of NumPy and SciPy, with other types"; \
 	fi

@@ -17,11 +17,11 @@ from measure import seconds
 from tqdm import tqdm
 
 import krein
-from krein.choice import stored_bytes
+from krein.choosing.candidates import stored_bytes
 from krein.datasets import load
-from krein.experiments.comparing import difference
-from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
+from paper.comparing import difference
+from paper.records import Table
 
 COLUMNS = (
     "dataset", "kernel", "target", "seed", "error", "met", "nbytes", "n_blocks", "rank", "dtype", "n_built", "reason",

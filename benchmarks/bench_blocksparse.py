@@ -13,7 +13,7 @@ import numpy as np
 from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
 from tqdm import tqdm
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 Figures = list[tuple[str, float, str]]
 # In 8 dimensions and 2000 clusters: similarities of about 0.5 within a cluster; all others together hold a fifteenth of

@@ -15,14 +15,14 @@ from measure import seconds
 from tqdm import tqdm
 
 import krein
-import krein.experiments
+import paper
 from krein.datasets import load
-from krein.experiments.comparing import difference, full_bytes
-from krein.experiments.paper import Cell, cells
-from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
+from paper.comparing import difference, full_bytes
+from paper.protocol import Cell, cells
+from paper.records import Table
 
-REFERENCE = Path(krein.experiments.__file__).parent / "tables"
+REFERENCE = Path(paper.__file__).parent / "tables"
 COLUMNS = (
     "dataset", "kernel", "n", "n_blocks", "rank", "seed", "dtype", "m1_error", "smallest_eigenvalue", "n_negative",
     "m2_error_once", "m2_error_twice", "memory_percent", "n_evaluations", "seconds", "n_warnings",

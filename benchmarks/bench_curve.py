@@ -42,7 +42,7 @@ from tqdm import tqdm
 
 from krein.datasets import load
 from krein.datasets import mixture as generated
-from krein.experiments.records import Table, alone
+from paper.records import Table, alone
 
 COLUMNS = (
     "machine", "data", "contender", "n", "rows", "features", "outcome", "fit_seconds", "first_seconds", "fits", "score",

@@ -16,8 +16,8 @@ from sklearn.svm import SVC
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
 from krein.solvers import Dual, solve_dual
+from paper.records import Table
 
 COLUMNS = (
     "case", "kind", "n", "rank", "n_blocks", "shift", "C", "n_iter", "converged", "gap", "objective", "n_support",

@@ -18,7 +18,7 @@ import numpy as np
 from measure import in_fresh_process, resident_bytes, seconds
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "case", "rows", "n_blocks", "rank", "file_bytes", "n_arrays", "read_seconds", "load_seconds", "ratio",

@@ -28,8 +28,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from tqdm import tqdm
 
 from krein.datasets import load
-from krein.estimators.gp import GaussianProcessRegressor
-from krein.experiments.records import Table
+from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
+from paper.records import Table
 
 COLUMNS = (
     "data",

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = ("case", "rounds", "wall_seconds", "cpu_seconds", "least_cpu_seconds", "cpu_ratio")
 THEIRS = "import sklearn.svm"

@@ -25,7 +25,7 @@ import krein
 from krein.datasets import load
 from krein.estimators.ridge import KernelRidgeClassifier
 from krein.estimators.svm import SVC
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "data", "kernel", "seed", "learner", "correction", "accuracy", "used", "seconds", "n_negative", "negative_share",

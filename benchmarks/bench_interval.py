@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = ("case", "build", "sample", "truth", "relative", "low", "high", "n_evaluations")
 Case = tuple[str, krein.kernels.Kernel, dict[str, Any]]  # rows, kernel, how it is approximated

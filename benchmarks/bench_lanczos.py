@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 import krein
 from krein.datasets import digits, mixture
-from krein.experiments.records import Table
 from krein.preprocessing import UnitSphere
+from paper.records import Table
 
 COLUMNS = (
     "case", "kind", "n", "rank", "exact", "lanczos", "residual", "shortfall", "shortfall_with_residual", "steps",

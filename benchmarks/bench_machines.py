@@ -22,7 +22,7 @@ import numpy as np
 from measure import in_fresh_process, peak_bytes, resident_bytes
 from tqdm import tqdm
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "data", "machine", "n", "n_classes", "n_blocks", "rank", "fit_seconds", "build_seconds", "predict_seconds",
@@ -170,7 +170,7 @@ def measure(data: str, machine: str, asked: dict[str, Any], out: str) -> dict[st
     if kept.exists():
         row["agreement"] = float(np.mean(np.load(kept) == predicted))
     row["n_support"] = int(np.sum(getattr(model, "n_support_", 0)))
-    if isinstance(model, krein.estimators.machine.KernelMachine):
+    if isinstance(model, krein.estimators.base.KernelMachine):
         a = model.approximation_
         f = a.factorization
         row |= {

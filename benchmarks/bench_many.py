@@ -21,7 +21,7 @@ from measure import in_fresh_process, peak_bytes, resident_bytes
 from sklearn.metrics.pairwise import rbf_kernel
 from tqdm import tqdm
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "case", "n", "d", "n_blocks", "rank", "seconds", "bare_kernel_seconds", "bare_qr_seconds", "over_bare",

@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 import krein
 from krein.datasets import load
-from krein.experiments.records import Table
 from krein.kernels import Evaluator
+from paper.records import Table
 
 COLUMNS = (
     "case", "kernel", "n", "method", "seed", "n_blocks", "columns", "dtype", "nbytes", "error", "seconds", "warnings",

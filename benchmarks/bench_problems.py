@@ -17,8 +17,8 @@ import scipy.linalg
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
 from krein.kernels import as_kernel
+from paper.records import Table
 
 COLUMNS = (
     "problem", "kind", "kernel", "psd", "n", "d", "n_blocks", "rank", "error", "diagonal_error", "best_error",

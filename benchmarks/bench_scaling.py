@@ -14,7 +14,7 @@ from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seco
 from sklearn.metrics.pairwise import rbf_kernel
 from tqdm import tqdm
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "n", "dtype", "build_seconds", "kernel_seconds", "ratio", "held_bytes", "formula_bytes", "peak_bytes",

@@ -18,10 +18,10 @@ from tqdm import tqdm
 
 import krein
 from krein.datasets import load
-from krein.experiments.comparing import difference
-from krein.experiments.paper import Cell
-from krein.experiments.records import Table
 from krein.preprocessing import paper_preprocessing
+from paper.comparing import difference
+from paper.protocol import Cell
+from paper.records import Table
 
 COLUMNS = (
     "dataset", "kernel", "n", "n_blocks", "rank", "seed", "psd", "error", "reference", "ratio", "smallest_eigenvalue",

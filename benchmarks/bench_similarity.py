@@ -14,7 +14,7 @@ import similarity_matrices as matrices
 import similarity_peptides as peptides
 import similarity_scale as scale
 
-from krein.experiments.records import Table
+from paper.records import Table
 
 Part = tuple[tuple[str, ...], Callable[[Table, bool], Table], Callable[[list[dict[str, str]]], list[str]]]
 PARTS: dict[str, Part] = {

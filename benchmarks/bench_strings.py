@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 import krein
 from krein.errors import InputError
-from krein.experiments.records import Table, alone, text
+from paper.records import Table, alone, text
 
 COLUMNS = (
     "data", "n", "split", "route", "rows", "n_test", "accuracy", "evaluations", "share_of_n2", "cpu_seconds",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from krein.experiments.records import Table, read_csv
+from paper.records import Table, read_csv
 
 FACTOR = 1.5  # a mean error within this factor of the published code's counts as reproduced
 ROUNDING = {

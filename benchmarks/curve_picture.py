@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from krein.display import check_matplotlib
+from krein.plotting import check_matplotlib
 
 PANELS = {  # column of the table: title, and what a unit of it is
     "fit_seconds": ("fit, CPU seconds", 1.0),

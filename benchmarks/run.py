@@ -42,7 +42,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(arguments.threads)
     out = arguments.out or HERE.parent / ("build/bench-quick" if arguments.quick else "results")
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]  # the benchmarks, and `paper` beside them
     for name in BENCHMARKS if arguments.benchmark == "all" else (arguments.benchmark,):
         flags = f"{' --quick' if arguments.quick else ''} --threads {arguments.threads}"
         flags += "".join(f" --{k} {','.join(v) if isinstance(v, list) else v}" for k, v in parts.items())

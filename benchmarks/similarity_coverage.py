@@ -14,7 +14,7 @@ from similarity_matrices import SETS
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = ("data", "sample", "share", "low", "high", "of_all_low", "of_all_high", "mean_of_samples", "of_the_matrix")
 SAMPLES, OTHERS = 100, 1000

@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "data", "correction", "repeat", "accuracy", "dense_accuracy", "matrix_difference", "rows_difference",

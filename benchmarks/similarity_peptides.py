@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 COLUMNS = (
     "seed", "fold", "route", "correction", "used", "accuracy", "fit_evaluations", "predict_evaluations",

@@ -18,7 +18,7 @@ from measure import in_fresh_process, peak_bytes, resident_bytes
 from tqdm import tqdm
 
 import krein
-from krein.experiments.records import Table
+from paper.records import Table
 
 FAMILIES = (
     "n", "mutated", "length", "cpu_seconds", "fit_cpu_seconds", "seconds", "fit_evaluations", "predict_evaluations",

@@ -7,7 +7,7 @@ from typing import Any
 
 from strings_summary import EXPENSIVE, KREIN_RIDGE, KREIN_SVC, RIDGE, SPECTRAL, Group, Rows, grouped
 
-from krein.display import check_matplotlib
+from krein.plotting import check_matplotlib
 
 LOOKS = {  # colour and marker
     KREIN_SVC: ("#b03a2e", "o"),

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import krein.experiments
+import paper
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-REFERENCE = Path(krein.experiments.__file__).parent / "tables"
+REFERENCE = Path(paper.__file__).parent / "tables"
 KERNELS = ("rbf", "elm", "poly", "tl1")
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="a source distribution has no benchmarks")

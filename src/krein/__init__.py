@@ -9,10 +9,9 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the same at run time, and a test compares
-    from krein import bounds, datasets, preprocessing, report, truncation
-    from krein.approximation import Approximation, approximate
-    from krein.blocksparse import BlockSparse
-    from krein.correction import correct, psd_shift
+    from krein import datasets, preprocessing, report
+    from krein.approximation import Approximation
+    from krein.choosing import approximate
     from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
     from krein.estimators import (
         MEKA,
@@ -26,7 +25,10 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         SpectralClustering,
         clear_cache,
     )
-    from krein.factorization import Factorization
+    from krein.factorization import Factorization, bounds, truncation
+    from krein.factorization.blocksparse import BlockSparse
+    from krein.factorization.correction import correct, psd_shift
+    from krein.factorization.spectrum import certify, gershgorin, lanczos
     from krein.inspection import Inspection, inspect
     from krein.kernels import (
         ELM,
@@ -55,7 +57,6 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
     )
     from krein.persistence import load, save
     from krein.policy import Policy
-    from krein.spectrum import certify, gershgorin, lanczos
 
 __all__ = [
     "ELM",
@@ -121,20 +122,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "approximation": "Approximation approximate",
-    "blocksparse": "BlockSparse",
-    "correction": "correct psd_shift",
+    "approximation": "Approximation",
+    "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
     "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier OneClassSVM "
     "SpectralClustering clear_cache",
-    "factorization": "Factorization",
+    "factorization": "Factorization bounds truncation",
+    "factorization.blocksparse": "BlockSparse",
+    "factorization.correction": "correct psd_shift",
+    "factorization.spectrum": "certify gershgorin lanczos",
     "inspection": "Inspection inspect",
     "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "
     "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
     "SpherePolynomial check_kernel counting",
     "persistence": "load save",
     "policy": "Policy",
-    "spectrum": "certify gershgorin lanczos",
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

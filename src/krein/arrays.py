@@ -10,7 +10,9 @@ from sklearn.utils import check_random_state
 
 from krein.errors import InputError
 
-__all__ = ["Array", "Indices", "check_indices", "grouped", "seed_from", "stream"]
+__all__ = ["EPS", "Array", "Indices", "check_indices", "grouped", "seed_from", "stream"]
+
+EPS = float(np.finfo(np.float64).eps)  # the rounding unit of float64, twice over
 
 # Not numpy.typing.NDArray: what that is at run time, where model files are checked by it, depends on NumPy's version.
 Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.floating[Any]]]

@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_array, validate_data
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KreinWarning
 from krein.kernels import as_kernel
+from krein.kernels.collections import is_sparse
 from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
-from krein.kernels.objects import is_sparse
 
 __all__ = ["SphereOverlap", "UnitSphere", "paper_preprocessing", "sphere_overlap"]
 

@@ -339,7 +339,7 @@ def test_a_gram_matrix_that_has_no_room_is_left_out(memory: float, monkeypatch: 
     roomy = krein.SVC(policy=policy, **options).fit(S, y)
     tight = krein.SVC(policy=policy, **options)
     found = Features(60, int(np.sqrt(memory / 4.0)), False, "as before")  # pairs of classes, or not even those
-    monkeypatch.setattr("krein.estimators.machine.choose_route", lambda *a, **b: found)
+    monkeypatch.setattr("krein.estimators.base.choose_route", lambda *a, **b: found)
     judged(monkeypatch, 0.1, 0.2, 0.3)
     tight.fit(S, y)
     np.testing.assert_allclose(tight.decision_function(new), roomy.decision_function(new), atol=1e-4)
@@ -477,7 +477,7 @@ def test_objects_of_the_fit_go_to_their_own_block(machine: Any, monkeypatch: pyt
         built.append(make(*args, **options))
         return built[-1]
 
-    monkeypatch.setattr("krein.estimators.machine.similarity_features", remember)
+    monkeypatch.setattr("krein.estimators.base.similarity_features", remember)
     options = {"tol": 1e-8} if machine is krein.SVC else {"alpha": 0.2}
     model = machine(kernel=EDIT, policy=with_neighbours(monkeypatch), random_state=0, **options).fit(S, y)
     assert isinstance(model.route_, Features)

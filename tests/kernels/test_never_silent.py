@@ -292,7 +292,7 @@ def test_within_a_block_what_is_known_in_both_orders_is_compared() -> None:
 @pytest.mark.parametrize("spoil", ["row", "column", "nan in a row", "nan in a column"])
 def test_a_file_looked_at_by_sample_shows_an_object_that_is_wrong_with_all_others(spoil: str, tmp_path: Any) -> None:
     n = 900
-    met = krein.kernels.matrices.stream(0).choice(n, 512, replace=False)
+    met = krein.kernels.precomputed.stream(0).choice(n, 512, replace=False)
     who = next(i for i in range(300, n) if i not in met)  # not among those that are looked at with each other
     S = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 50.0)
     value = np.nan if "nan" in spoil else 0.3

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.svm import SVC, SVR
 
 from krein import Factorization, InputError
-from krein.blocksparse import BlockSparse
 from krein.errors import IndefiniteError
+from krein.factorization.blocksparse import BlockSparse
 from krein.solvers import Dual, solve_dual
 from strategies import dense_twin, diagonal_core, make
 

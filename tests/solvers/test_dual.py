@@ -156,7 +156,7 @@ def test_a_coupled_core_is_solved_by_its_blocks(monkeypatch):
     f = krein.correct(f, "shift")
     y = labels(f)
     whole = svc(f, y, 1.0)
-    monkeypatch.setattr("krein.solvers.system.DENSE_PART", 0)
+    monkeypatch.setattr("krein.solvers.woodbury.DENSE_PART", 0)
     monkeypatch.setattr("krein.solvers.polish.DENSE", 0)
     by_blocks = svc(f, y, 1.0)
     assert by_blocks.converged

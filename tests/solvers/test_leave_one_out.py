@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from krein import Factorization, correct
-from krein.blocksparse import BlockSparse
-from krein.correction import changed
 from krein.errors import InputError
 from krein.estimators import ridge
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.correction import changed
 from krein.solvers.leave_one_out import Factored, Spectrum, decompose
 from krein.solvers.problem import restricted
 

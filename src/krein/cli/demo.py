@@ -13,7 +13,7 @@ import click
 from krein.errors import KreinWarning
 
 if TYPE_CHECKING:
-    from krein.experiments.demo import Cell
+    from krein.cli.demonstration import Cell
 
 __all__ = ["command"]
 
@@ -45,8 +45,8 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
     """
     from tqdm import tqdm
 
-    from krein.display import check_matplotlib
-    from krein.experiments import demo as demonstration
+    from krein.cli import demonstration
+    from krein.plotting import check_matplotlib
 
     begin = time.perf_counter()
     check_matplotlib()  # now, rather than after all the work
@@ -106,8 +106,8 @@ def _report(output: Path, seed: int, quick: bool) -> tuple[Path, str]:
     from krein.datasets import digits
     from krein.inspection import inspect
     from krein.kernels import Sigmoid
-    from krein.model import learn
-    from krein.reading import Frame
+    from krein.tables.model import learn
+    from krein.tables.reading import Frame
 
     data = digits()
     n = 250 if quick else 600

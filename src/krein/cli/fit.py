@@ -15,8 +15,8 @@ from krein.cli.words import MACHINES
 from krein.errors import InputError
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
-    from krein.model import Model
-    from krein.reading import Frame
+    from krein.tables.model import Model
+    from krein.tables.reading import Frame
 
 __all__ = ["command"]
 
@@ -58,9 +58,9 @@ def command(
       krein fit peptides.txt
       krein fit digits.csv --kernel tl1 -k rho=3 -p C=10 --output digits.krein --json
     """
-    from krein.model import learn
     from krein.persistence import save
-    from krein.reading import format_of
+    from krein.tables.model import learn
+    from krein.tables.reading import format_of
 
     kind = format_of(data, format_)
     output = output or data.with_suffix(".krein")
@@ -98,8 +98,8 @@ def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, tas
 
     Which column that is must be known before it is read, so the first row is read for the names.
     """
-    from krein.model import spelled, target_of
-    from krein.reading import chunks, read
+    from krein.tables.model import spelled, target_of
+    from krein.tables.reading import chunks, read
 
     binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling there, and the first row costs as all do
     frame = options.dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)

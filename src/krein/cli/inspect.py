@@ -16,7 +16,7 @@ from krein.errors import InputError
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
     from krein.inspection import Inspection
-    from krein.reading import Frame
+    from krein.tables.reading import Frame
 
 __all__ = ["command"]
 
@@ -55,8 +55,8 @@ def command(
       krein inspect similarities.npy --kernel precomputed --json
     """
     from krein.inspection import inspect as look
-    from krein.model import answers, target_of
-    from krein.reading import format_of, read
+    from krein.tables.model import answers, target_of
+    from krein.tables.reading import format_of, read
 
     options.writable(html, data, *([] if model is None else [model]), suffix=".html", what="report")
     kind = format_of(data, format_)
@@ -111,10 +111,10 @@ def _compared(frame: Frame, kernel: str, scale: str, given: dict[str, Any]) -> t
     """What is compared, by what, and what was done to the columns."""
     import numpy as np
 
-    from krein.encoding import encoder_for
-    from krein.estimators.naming import kernel_for
-    from krein.model import ON_SPHERE, objects_of, text_column, text_kernel
-    from krein.reading import is_text
+    from krein.kernels.names import kernel_for
+    from krein.tables.encoding import encoder_for
+    from krein.tables.model import ON_SPHERE, objects_of, text_column, text_kernel
+    from krein.tables.reading import is_text
 
     if kernel == "precomputed":
         if any(is_text(column) for column in frame.columns):

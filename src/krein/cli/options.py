@@ -16,8 +16,8 @@ from krein.cli.words import FORMATS, KERNELS, SCALES, TASKS
 from krein.errors import InputError, KreinWarning
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
-    from krein.model import Model
-    from krein.reading import Frame
+    from krein.tables.model import Model
+    from krein.tables.reading import Frame
 
 __all__ = [
     "AS_JSON",
@@ -151,7 +151,7 @@ def kernel_parameters(
     kernel: str, gamma: Any, degree: float | None, coef0: float | None, further: dict[str, Any]
 ) -> dict[str, Any]:
     """What was given of gamma and kernel_params; an option that the kernel does not have is a mistake, not nothing."""
-    from krein.model import parameters_of
+    from krein.tables.model import parameters_of
 
     options = {"gamma": gamma, "degree": degree, "coef0": coef0}
     given = {name: value for name, value in options.items() if value is not None}
@@ -167,8 +167,8 @@ def kernel_parameters(
 
 def loaded(path: Path) -> Model:
     """The model that krein fit wrote to ``path``."""
-    from krein.model import Model
     from krein.persistence import load
+    from krein.tables.model import Model
 
     if not path.is_file():
         raise InputError(f"{path} is not a file.")

@@ -16,8 +16,8 @@ import click
 from krein.cli import options
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
-    from krein.model import Model
-    from krein.reading import Frame
+    from krein.tables.model import Model
+    from krein.tables.reading import Frame
 
 __all__ = ["command"]
 
@@ -45,7 +45,7 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
     """
     from tqdm import tqdm
 
-    from krein.reading import chunks, count, format_of, padded
+    from krein.tables.reading import chunks, count, format_of, padded
 
     options.writable(output, data, model)
     fitted = options.loaded(model)
@@ -108,7 +108,7 @@ class _Tally:
     def add(self, frame: Frame, predicted: Any) -> None:
         import numpy as np
 
-        from krein.reading import is_text
+        from krein.tables.reading import is_text
 
         self.rows += len(frame)
         if self.model.encoder is not None:

@@ -5,7 +5,7 @@ The rooms that give them their meaning load scikit-learn, for which help and com
 
 from __future__ import annotations
 
-__all__ = ["DATASETS", "EXPERIMENTS", "FORMATS", "KERNELS", "MACHINES", "OF_PAPER", "SCALES", "TASKS"]
+__all__ = ["FORMATS", "KERNELS", "MACHINES", "SCALES", "TASKS"]
 
 FORMATS = ("csv", "tsv", "parquet", "svmlight", "npy", "npz", "text")
 SCALES = ("standard", "minmax", "none")
@@ -15,6 +15,3 @@ KERNELS = (
     "arccosine", "cosine", "elm", "laplacian", "linear", "ntk", "poly", "polynomial", "rbf", "sigmoid",
     "sphere-polynomial", "tl1", "edit", "jaro-winkler", "spectrum", "alignment",
 )  # fmt: skip
-OF_PAPER = ("rbf", "elm", "poly", "tl1")  # the kernels of its tables
-DATASETS = ("spambase", "artificial1", "cpusmall", "gesture", "artificial2", "pendigit")
-EXPERIMENTS = ("errors", "eigenvalues", "classification", "costs", "features", "bounds", "figures")

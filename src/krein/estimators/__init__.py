@@ -6,11 +6,11 @@ Knows `approximation` and `solvers` and what lies below; nothing below knows it.
 from __future__ import annotations
 
 from krein.estimators.cache import clear_cache
-from krein.estimators.cluster import SpectralClustering
-from krein.estimators.embedding import KernelPCA
-from krein.estimators.features import MEKA
-from krein.estimators.gp import GaussianProcessRegressor
+from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
+from krein.estimators.kernel_pca import KernelPCA
+from krein.estimators.meka import MEKA
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from krein.estimators.spectral_clustering import SpectralClustering
 from krein.estimators.svm import SVC
 from krein.estimators.svr import SVR, OneClassSVM
 

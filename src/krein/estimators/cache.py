@@ -16,9 +16,9 @@ import joblib
 import numpy as np
 
 from krein.approximation import Approximation
-from krein.bases import object_bytes
+from krein.approximation.bases import object_bytes
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
-from krein.kernels.objects import is_sparse
+from krein.kernels.collections import is_sparse
 from krein.kernels.similarities import strangers
 
 __all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]

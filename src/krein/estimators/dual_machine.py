@@ -17,19 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
-from krein.correction import CORRECTIONS, correct
+from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, one_of, warn
-from krein.estimators.corrections import judge_for
+from krein.estimators.base import KernelMachine, check_weights
+from krein.estimators.choose_correction import judge_for
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.route import Exact, Features, Route
-from krein.estimators.selection import codes
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
+from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
+from krein.kernels.collections import is_sparse
 from krein.kernels.counting import uncounted
 from krein.kernels.kernel import is_number
-from krein.kernels.objects import is_sparse
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact import solve_exactly

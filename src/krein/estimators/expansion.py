@@ -18,10 +18,10 @@ from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
-from krein.estimators.given import GivenRows
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
-from krein.kernels.objects import rows
+from krein.kernels.collections import rows
+from krein.kernels.given import GivenRows
 
 __all__ = [
     "Expansion",

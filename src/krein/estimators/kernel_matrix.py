@@ -10,12 +10,11 @@ import scipy.sparse.linalg as spla
 from scipy.linalg import blas, lapack
 from tqdm import tqdm
 
-from krein.arrays import Array, stream
-from krein.blocksparse import EPS
+from krein.approximation.shared import precise
+from krein.arrays import EPS, Array, stream
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
-from krein.kernels.objects import rows
+from krein.kernels.collections import rows
 from krein.kernels.similarities import strangers
-from krein.shared import precise
 
 __all__ = ["Inertia", "fill_symmetric", "inertia", "kernel_matrix", "product_with", "smallest_eigenvalue"]
 

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg as spla
 
-from krein.arrays import Array, stream
-from krein.blocksparse import DENSE_LIMIT, EPS, SMALL, BlockSparse
+from krein.arrays import EPS, Array, stream
 from krein.errors import InputError, one_of, whole_number
 from krein.estimators.kernel_matrix import product_with
+from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
 
 __all__ = ["Pairs", "Search", "as_matrix", "leading", "leading_of_matrix", "verified_lanczos"]
 

@@ -18,20 +18,21 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from krein.approximation import Approximation, whole_approximation
-from krein.arrays import Array, Indices, seed_from, stream
-from krein.blocksparse import EPS, BlockSparse
-from krein.correction import changed
-from krein.eigensystem import eigensystem
+from krein.approximation import Approximation
+from krein.arrays import EPS, Array, Indices, seed_from, stream
+from krein.choosing import whole_approximation
+from krein.choosing.by_score import codes
 from krein.errors import InputError, warn
-from krein.estimators.corrections import judge_for
+from krein.estimators.base import KernelMachine, check_weights
+from krein.estimators.choose_correction import judge_for
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.machine import KernelMachine, check_weights
 from krein.estimators.ridge_solve import GIVEN_UP, LOST, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
-from krein.estimators.selection import codes
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.correction import changed
+from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
 from krein.policy import DEFAULT
 from krein.solvers.leave_one_out import Factored, Spectrum, decompose
@@ -295,11 +296,11 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
         The strength of the penalty, one for all targets or one for each. "loo" chooses one for all from ``alphas``, by
         the squared error of rows left out in turn: exact, in closed form, from one eigendecomposition for all alphas.
     kernel, gamma, degree, coef0, kernel_params
-        As in `sklearn.kernel_ridge.KernelRidge`, or a krein kernel; see `krein.estimators.machine.KernelMachine`.
+        As in `sklearn.kernel_ridge.KernelRidge`, or a krein kernel; see `krein.estimators.base.KernelMachine`.
     alphas : array, optional
         What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
     n_blocks, rank, coupling, correction, max_error, max_memory, dtype, approximation, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip",
+        See `krein.estimators.base.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip",
         "clip" or "square", whichever meets rows held out best. "shift" is no more than a larger alpha here.
 
     Attributes
@@ -313,7 +314,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
         With ``alpha="loo"``, else None: the alphas tried, and the negative mean squared error of rows left out. Above
         50,000 rows that is the mean over as many drawn at random, each left out of all the others; of an exact machine
         with more than ``policy.loo_rows`` rows, over so many, each left out of those.
-    route_, approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
+    route_, approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.base.KernelMachine`
 
     Notes
     -----
@@ -384,14 +385,14 @@ class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
         What "loo" chooses from; by default 15 values between 1e-5 and 100 times the mean k(x, x).
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`, and `KernelRidge` for ``correction``.
+        See `krein.estimators.base.KernelMachine`, and `KernelRidge` for ``correction``.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
     dual_coef_ : array of shape (n,) for two classes, (n, n_classes) for more
     alpha_, alphas_, loo_scores_, X_fit_ : see `KernelRidge`; the scores are accuracies, of shape (n_alphas,)
-    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.machine.KernelMachine`
+    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.base.KernelMachine`
     """
 
     alpha: Any = "loo"

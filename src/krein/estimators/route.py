@@ -15,11 +15,10 @@ import numpy as np
 import scipy.linalg
 
 from krein.approximation import Approximation
-from krein.arrays import seed_from, stream
-from krein.blocksparse import EPS
+from krein.arrays import EPS, seed_from, stream
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
-from krein.kernels.objects import is_sparse
-from krein.objects import off_sphere
+from krein.kernels.collections import is_sparse
+from krein.kernels.validation import off_sphere
 from krein.policy import DEFAULT, Policy
 
 __all__ = [

@@ -32,15 +32,15 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
-from krein.correction import changed
+from krein.choosing.budget import Trial
+from krein.choosing.chosen import Choice
 from krein.errors import InputError, warn
-from krein.estimators.budget import Trial
-from krein.estimators.chosen import Choice
-from krein.estimators.corrections import CUTOFF, Corrected, folds, preferred, row_scores, svm_predictions
+from krein.estimators.choose_correction import CUTOFF, Corrected, folds, preferred, row_scores, svm_predictions
 from krein.estimators.expansion import KernelExpansion, NeighbourExpansion, copied
 from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
+from krein.factorization.correction import changed
 from krein.kernels import Evaluator, Kernel, take
-from krein.kernels.objects import rows
+from krein.kernels.collections import rows
 
 __all__ = ["SimilarityFeatures", "landmark_choice", "similarity_features"]
 

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, one_of
+from krein.estimators.base import check_weights
 from krein.estimators.dual_machine import DualMachine, check_C
 from krein.estimators.expansion import KernelExpansion, PairExpansion
-from krein.estimators.machine import check_weights
 from krein.estimators.probabilities import class_probabilities, held_out_values, sigmoids
 from krein.estimators.route import Exact
 from krein.estimators.votes import by_pair, class_tasks, confidences, pair_coefficients, winners
@@ -79,7 +79,7 @@ class SVC(ClassifierMixin, DualMachine):  # type: ignore[misc]
         dual as it is, not convex, and finds a stationary point as LIBSVM does; up to 3000 rows.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`.
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------

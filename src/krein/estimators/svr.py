@@ -11,8 +11,8 @@ from sklearn.utils.validation import column_or_1d
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
+from krein.estimators.base import check_weights
 from krein.estimators.dual_machine import DualMachine, check_C
-from krein.estimators.machine import check_weights
 from krein.kernels import Kernel, count_objects
 from krein.kernels.kernel import is_number
 from krein.solvers.dense_dual import Task
@@ -54,7 +54,7 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`.
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.machine.KernelMachine`.
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------

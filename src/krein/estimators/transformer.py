@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from krein.estimators.machine import KernelMachine
+from krein.estimators.base import KernelMachine
 
 __all__ = ["KernelTransformer"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from krein.arrays import Array, Indices
-from krein.choice import si
+from krein.choosing.candidates import si
 
 __all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "RankScore", "SizeTrend"]
 
@@ -180,8 +180,8 @@ class Inspection:
         return f"Rank {small.rank} reaches {small.score:.3f} of {best:.3f}: {what} and takes rank {enough.rank}"
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw it; returns a `krein.display.InspectionDisplay`, with ``ax_`` and ``figure_``."""
-        from krein.display.findings import InspectionDisplay
+        """Draw it; returns a `krein.plotting.InspectionDisplay`, with ``ax_`` and ``figure_``."""
+        from krein.plotting.findings import InspectionDisplay
 
         return InspectionDisplay.from_inspection(self, ax=ax)
 

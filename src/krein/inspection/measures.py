@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from krein.approximation.clusters import partition
 from krein.arrays import Array, Indices
-from krein.choice import BUILT, stored_bytes
+from krein.choosing.candidates import BUILT, stored_bytes
+from krein.choosing.forecast import Curves
 from krein.errors import KreinWarning
-from krein.forecast import Curves
 from krein.inspection.findings import BlockShare, Estimate, Forecast, SizeTrend
 from krein.kernels import Evaluator, Precomputed, is_vectors
-from krein.partition import partition
 
 __all__ = [
     "Spectrum",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from krein.arrays import Array
-from krein.estimators.corrections import CUTOFF, folds
+from krein.estimators.choose_correction import CUTOFF, folds
 from krein.inspection.findings import SMALL_RANK, RankScore
 
 __all__ = ["baseline", "rank_scores"]

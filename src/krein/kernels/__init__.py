@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from krein.kernels.alignment import Alignment
 from krein.kernels.check import KernelCheck, check_kernel
+from krein.kernels.collections import count_objects, is_vectors, take
 from krein.kernels.counting import counting
 from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
-from krein.kernels.matrices import Precomputed
 from krein.kernels.networks import ELM, NTK, ArcCosine
-from krein.kernels.objects import count_objects, is_vectors, take
+from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
 from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
 from krein.kernels.stationary import RBF, TL1, Laplacian

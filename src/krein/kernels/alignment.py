@@ -15,8 +15,8 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, one_of
+from krein.kernels.collections import count_objects
 from krein.kernels.kernel import Kernel, Traits, is_number
-from krein.kernels.objects import count_objects
 from krein.kernels.strings import check_strings
 
 __all__ = ["Alignment", "batches"]

@@ -16,10 +16,10 @@ from scipy import sparse
 
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
+from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
 from krein.kernels.counting import note
 from krein.kernels.geometry import as_vectors, unit_rows
 from krein.kernels.kernel import Kernel, Traits
-from krein.kernels.objects import count_objects, is_sparse, is_vectors, take
 from krein.kernels.similarities import as_kernel
 
 __all__ = ["KernelCheck", "check_kernel"]

@@ -15,10 +15,10 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, KernelError
+from krein.kernels.collections import count_objects, rows, take
 from krein.kernels.counting import Tally, tallies
 from krein.kernels.kernel import Kernel
-from krein.kernels.matrices import ASYMMETRY, largest_asymmetry
-from krein.kernels.objects import count_objects, rows, take
+from krein.kernels.precomputed import ASYMMETRY, largest_asymmetry
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["BlockEvaluator", "Evaluator"]

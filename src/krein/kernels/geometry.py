@@ -12,7 +12,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.kernels.objects import is_sparse
+from krein.kernels.collections import is_sparse
 
 __all__ = ["as_vectors", "inner", "scale_gamma", "squared_norms", "unit_rows"]
 

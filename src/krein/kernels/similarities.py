@@ -14,9 +14,9 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, KernelError
+from krein.kernels.collections import count_objects, is_sparse, rows
 from krein.kernels.kernel import Kernel, Traits, inherit
-from krein.kernels.matrices import as_float
-from krein.kernels.objects import count_objects, is_sparse, rows
+from krein.kernels.precomputed import as_float
 
 __all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "strangers"]
 

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from krein.arrays import Array
 from krein.errors import InputError
+from krein.kernels.collections import count_objects
 from krein.kernels.kernel import Kernel, Traits, whole
-from krein.kernels.objects import count_objects
 
 __all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "check_strings", "codes_of"]
 

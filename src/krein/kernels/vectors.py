@@ -22,9 +22,9 @@ from sklearn.metrics.pairwise import manhattan_distances
 
 from krein.arrays import Array
 from krein.errors import InputError
+from krein.kernels.collections import is_sparse
 from krein.kernels.geometry import as_vectors, inner, squared_norms, unit_rows
 from krein.kernels.kernel import Kernel
-from krein.kernels.objects import is_sparse
 
 __all__ = ["Cosines", "InnerProducts", "ManhattanDistances", "Rows", "SquaredDistances", "VectorKernel"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from krein.errors import InputError, ModelFileError
-from krein.kernels.matrices import open_matrix
+from krein.kernels.precomputed import open_matrix
 from krein.persistence.container import opened, write
 from krein.persistence.registry import MODELS
 from krein.persistence.values import Decoder, Encoder, MissingFunction, OtherMatrix

@@ -19,32 +19,32 @@ from sklearn.gaussian_process import kernels as sk
 
 from krein import estimators, kernels
 from krein.approximation import Approximation
-from krein.bases import LandmarkMap
-from krein.blocksparse import BlockSparse, Group
-from krein.choice import Look
-from krein.eigensystem import Component
-from krein.encoding import Categories, Encoder, Numbers
-from krein.error_estimate import ErrorEstimate
+from krein.approximation.bases import LandmarkMap
+from krein.approximation.clusters import Branches, Embedding, Partition
+from krein.approximation.error import ErrorEstimate
+from krein.choosing.by_error import Search
+from krein.choosing.by_score import Choice, Trial
+from krein.choosing.candidates import Look
 from krein.errors import InputError
-from krein.estimators.embedding import Centred
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion, NeighbourExpansion, PairExpansion
-from krein.estimators.given import GivenColumns
-from krein.estimators.gp_posterior import Posterior
-from krein.estimators.naming import _Pairs
+from krein.estimators.gaussian_process.kernels import AsSklearn, FromSklearn
+from krein.estimators.gaussian_process.posterior import Posterior
+from krein.estimators.kernel_pca import Centred
 from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
-from krein.estimators.selection import Choice, Trial
-from krein.estimators.sklearn_kernels import AsSklearn, FromSklearn
 from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse, Group
+from krein.factorization.eigensystem import Component
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
-from krein.model import Model, Score
-from krein.partition import Branches, Embedding, Partition
+from krein.kernels.given import GivenColumns
+from krein.kernels.names import _Pairs
 from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EarlierExpansion, upgraded
 from krein.policy import Policy
 from krein.preprocessing import UnitSphere
-from krein.search import Search
 from krein.solvers.dense_dual import Task
 from krein.solvers.dual import Dual
+from krein.tables.encoding import Categories, Encoder, Numbers
+from krein.tables.model import Model, Score
 
 __all__ = ["KINDS", "MODELS", "Kind", "kind_of"]
 

@@ -12,12 +12,12 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
-from krein.solvers.apart import Apart, falls_apart
+from krein.solvers.blockwise import Apart, falls_apart
 from krein.solvers.interior_point import InteriorPoint
 from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut, ends_of, restricted
-from krein.solvers.system import Part, parts_of
+from krein.solvers.woodbury import Part, parts_of
 
 __all__ = ["Dual", "Path", "solve_dual"]
 

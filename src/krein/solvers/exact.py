@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vectors, take
-from krein.kernels.objects import is_sparse
+from krein.kernels.collections import is_sparse
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
 from krein.solvers.problem import FLOOR, central_multiplier

@@ -15,7 +15,7 @@ from krein.arrays import Array
 from krein.errors import IndefiniteError
 from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Point, Problem
-from krein.solvers.system import Part, System, factorize
+from krein.solvers.woodbury import Part, System, factorize
 
 __all__ = ["InteriorPoint"]
 

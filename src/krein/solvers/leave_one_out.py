@@ -17,14 +17,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from krein.arrays import Array, Indices
-from krein.blocksparse import EPS, BlockSparse
-from krein.cores import congruent
-from krein.eigensystem import Eigensystem, eigensystem
+from krein.arrays import EPS, Array, Indices
 from krein.errors import InputError
 from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import congruent
+from krein.factorization.eigensystem import Eigensystem, eigensystem
 from krein.solvers.problem import restricted
-from krein.solvers.system import System, factorize, parts_of
+from krein.solvers.woodbury import System, factorize, parts_of
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 __all__ = ["Factored", "Spectrum", "decompose", "rounding_of"]

@@ -15,11 +15,10 @@ import numpy as np
 from scipy.linalg import lapack
 from tqdm import tqdm
 
-from krein.arrays import Array, Indices
-from krein.blocksparse import EPS
+from krein.arrays import EPS, Array, Indices
 from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Mask, Point, Problem, ends_of, square
-from krein.solvers.system import Part, factorize
+from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["Newton"]
 

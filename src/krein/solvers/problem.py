@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from krein.arrays import Array, Indices
-from krein.blocksparse import BlockSparse
-from krein.cores import congruent
 from krein.factorization import Factorization
-from krein.storage import orthonormalise
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import congruent
+from krein.factorization.storage import orthonormalise
 
 __all__ = [
     "Box",

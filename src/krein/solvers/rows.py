@@ -15,8 +15,8 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
+from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
-from krein.kernels.objects import is_sparse, rows
 from krein.kernels.vectors import EXPANSION_ERROR
 from krein.solvers.smo import Rows
 

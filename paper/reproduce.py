@@ -1,0 +1,170 @@
+"""The paper's experiments by name: which there are, what each needs, and one call that runs them.
+
+Each is a module of this room with ``COLUMNS``, ``tasks`` and ``report``; its table, provenance and report go into the
+folder of the request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from krein import datasets
+from krein.errors import InputError, KreinWarning, one_of
+from paper.protocol import DATASETS, KERNELS
+from paper.records import Table, alone, read_csv, set_aside
+from paper.records import replace as write
+from paper.running import Experiment, Request, Unfinished, work
+
+__all__ = ["EXPERIMENTS", "reproduce"]
+
+NO_DATA = {"costs"}  # it generates its own
+EXPERIMENTS = {
+    "errors": "relative errors of M1, M2 and ours, and their memory (supplement, Table 4; the Mem column)",
+    "eigenvalues": "how indefinite the approximation is (Sec. 3.3, supplement 3)",
+    "classification": "accuracy of M0, M1, M2 and ours (Table 3)",
+    "costs": "time and storage of the corrections as n and r grow (Table 2)",
+    "features": "random Fourier features and Fastfood at equal memory (introduction)",
+    "bounds": "each term of the error bound beside the true error (Sec. 4.2)",
+    "figures": "every figure, as PNG and SVG; draws the eigenvalues' table, so it comes last",
+}
+
+
+def reproduce(
+    names: Iterable[str],
+    request: Request,
+    say: Callable[[str], Any] = print,
+    record: Callable[[dict[str, Any]], Any] = lambda facts: None,
+) -> list[str]:
+    """Run the named experiments and return what went wrong, one line for each that could not be finished.
+
+    ``say`` is told of each in words, ``record`` in plain values.
+    """
+    names = tuple(names)
+    for name in names:
+        one_of("experiment", name, tuple(EXPERIMENTS))
+    for option, given, known in (("datasets", request.datasets, DATASETS), ("kernels", request.kernels, KERNELS)):
+        for value in given:
+            one_of(option, value, known)
+        if not given:
+            raise InputError(f"{option} is empty; give some of {', '.join(known)}.")
+    sets, kernels = (tuple(dict.fromkeys(some)) for some in (request.datasets, request.kernels))
+    request = replace(request, datasets=sets, kernels=kernels)  # named twice, run once
+    if request.quick:  # never in one table with the whole rows
+        request = replace(request, output=request.output / "quick")
+    used = _check_data(request, say) if set(names) - NO_DATA and not request.report_only else {}
+    trouble: list[str] = []
+    for name in names:
+        begin = time.perf_counter()
+        path = request.output / f"{name}.csv"
+        try:
+            with nullcontext() if request.report_only else alone(path):
+                failed, done, pieces = _run(name, path, request, used, say)
+        except InputError as wrong:
+            if len(names) == 1:
+                raise
+            trouble.append(f"{name}: {wrong}")  # the others may do well
+            record({"experiment": name, "files": [], "done": None, "pieces": None, "seconds": None,
+                    "trouble": [str(wrong)]})  # fmt: skip
+            continue
+        trouble += failed
+        files = [str(path.with_suffix(end)) for end in (".csv", ".json", ".md") if path.with_suffix(end).exists()]
+        seconds = round(time.perf_counter() - begin, 3)
+        record({"experiment": name, "files": files, "done": done, "pieces": pieces, "seconds": seconds,
+                "trouble": failed})  # fmt: skip
+        say(f"{name}: {path} and {path.with_suffix('.md').name}, {_spent(time.perf_counter() - begin)}")
+    return trouble
+
+
+def _run(
+    name: str, path: Path, request: Request, used: Mapping[str, str], say: Callable[[str], Any]
+) -> tuple[list[str], int, int]:
+    """One experiment: its table, as far as it comes, and the report of what is there.
+
+    Returns what failed, and how many of how many pieces are there.
+    """
+    module: Experiment = import_module(f"paper.{name}")
+    tasks = module.tasks(request)
+    if not tasks:
+        raise InputError(f"{name} has nothing for --kernels {','.join(request.kernels)}; give others or leave it out.")
+    try:
+        table = Table(path, module.COLUMNS, request.command)
+    except InputError as unreadable:
+        if request.report_only or not request.force:
+            raise
+        say(f"{unreadable} It is {set_aside(path).name} now.")
+        table = Table(path, module.COLUMNS, request.command)
+    trouble = []
+    if not request.report_only:
+        _check_same_data(table, used, request.force)
+        table.this["data"] = {} if name in NO_DATA else dict(used)
+        try:
+            work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
+        except Unfinished as failed:
+            trouble.append(str(failed))
+    done = sum(table.has(**task.key) for task in tasks)
+    words = module.report(table.rows, request).rstrip() + "\n"
+    if done < len(tasks):  # whoever reads it later should not take a part for the whole
+        command = request.command.replace(" --force", "")
+        words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{command}` goes on.\n"
+    write(path.with_suffix(".md"), words)
+    return trouble, done, len(tasks)
+
+
+def results(name: str, request: Request) -> list[dict[str, str]]:
+    """The rows of another experiment's table in the same folder."""
+    path = request.output / f"{name}.csv"
+    if not path.exists():
+        raise InputError(f"{path} is not there yet; run `krein reproduce {name}` with the same options first.")
+    return read_csv(path)
+
+
+def _check_data(request: Request, say: Callable[[str], Any]) -> dict[str, str]:
+    """Twelve hex digits of each data set. Fails now rather than after an hour, and says what can be had without it."""
+    used, missing = {}, []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name in request.datasets:
+            try:
+                data = datasets.load(name)
+            except (ValueError, OSError) as error:
+                missing.append((name, str(error)))
+                continue
+            used[name] = hashlib.sha256(np.ascontiguousarray(data.X).tobytes() + data.y.tobytes()).hexdigest()[:12]
+    if missing:
+        there = ",".join(used) or "artificial1,artificial2"  # these two can be generated
+        raise InputError(
+            f"{len(missing)} of the data sets could not be had: {', '.join(name for name, _ in missing)}. "
+            f"{missing[0][1]} Or leave out what is missing: --datasets {there}."
+        )
+    for warning in caught:
+        if issubclass(warning.category, KreinWarning):
+            say(f"Note: {warning.message}")
+    return used
+
+
+def _check_same_data(table: Table, used: Mapping[str, str], force: bool) -> None:
+    """Rows of other data under the same name must not stand for those that were asked for."""
+    if force:
+        return
+    for row in table.rows:
+        name = row.get("dataset", "")
+        before = table.runs[int(row["run"])].get("data", {}).get(name)
+        if name in used and before not in (None, used[name]):
+            raise InputError(
+                f"{table.path.name} has results of another {name} (digest of the rows {before}, now {used[name]}): "
+                "KREIN_DATA was set otherwise. Give another folder with --output, or compute again with --force."
+            )
+
+
+def _spent(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,492 @@
+"""Objects in, clusters out (Part 1 of Algorithm 1): k-means on a random subset, every object to its nearest centre.
+
+Many clusters are found in two steps, branches first and then the centres of each, and objects are assigned by the same
+two steps: an object costs some 2 sqrt(c) distances instead of c.
+
+Vectors are clustered as they are. Objects that only have a similarity are first placed by the signed Nyström features
+of a landmark sample, k(x, Z) V |w|^(-1/2), and new objects are assigned by the same map (DESIGN, section 5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sklearn  # its cluster is loaded when it is first used: importing krein need not wait for it
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from krein.arrays import Array, Indices, grouped, stream
+from krein.errors import warn
+from krein.kernels import Evaluator, count_objects, is_vectors, take
+from krein.kernels.collections import is_sparse
+
+__all__ = ["Branches", "Embedding", "Partition", "partition", "scale_of", "scaled"]
+
+SAMPLE = 20_000  # rows k-means sees
+PER_CENTRE = 20  # at least this many of them per centre, if there are
+FLAT = 128  # more clusters than this are found, and objects assigned to them, by way of branches
+PER_LEAF = 40  # rows of the sample per centre there
+BRANCH_STEPS, LEAF_STEPS, LEVEL_STEPS = 20, 8, 5  # Lloyd's
+TRIALS = 4  # rows among which k-means++ takes the best
+MIX = 0.6  # centres go where rows^(1 - MIX) inertia^MIX is; by rows or inertia alone it was up to 11 % worse
+HELD, REST = 0.25, 0.1  # this share of the centres goes to clusters that turn out to need them, half of it at a time
+LARGEST, ROUNDS = 3.5, 8  # clusters of the sample with more times the mean are split if they can be, in so many rounds
+LANDMARKS = 4 * FLAT  # the most that place objects without coordinates
+FEW = 5_000  # rows assigned with as many threads as there are
+STRIP = 2**18  # distances held at a time: they stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """Places for objects without coordinates: x -> k(x, Z) T."""
+
+    landmarks: Any
+    transform: Array  # T, shape (m, p)
+
+    def __call__(self, evaluator: Evaluator, objects: Any) -> Array:
+        out = np.empty((count_objects(objects), self.transform.shape[1]))
+        for rows, block in evaluator.chunks(objects, self.landmarks):
+            out[rows] = block @ self.transform
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """The way to the nearest of many centres: the nearest branch first, then the nearest of its own."""
+
+    centres: Array  # (b, d), in units of the partition's scale
+    starts: Indices  # (b + 1,) branch i has the partition's centres starts[i] .. starts[i + 1]
+
+    def nearest(self, places: Any, leaves: Array) -> Indices:
+        """The index of each row's leaf."""
+        out = np.empty(places.shape[0], dtype=np.intp)
+        for i, here in grouped(nearest(places, self.centres)):
+            first, last = self.starts[i : i + 2]
+            for rows in _strips(len(here), max(last - first, leaves.shape[1])):
+                out[here[rows]] = first + nearest(places[here[rows]], leaves[first:last], self.centres[i])
+        return out
+
+    def kept(self, leaves: Indices) -> Branches:
+        """The branches of these leaves alone (ascending), without those that have none."""
+        starts = np.searchsorted(leaves, self.starts)
+        used = np.flatnonzero(np.diff(starts))
+        return Branches(self.centres[used], np.append(starts[used], len(leaves)))
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Disjoint clusters of n objects."""
+
+    order: Indices  # (n,) the objects, cluster by cluster, each cluster ascending
+    starts: Indices  # (c + 1,)
+    centres: Array  # (c, d), in units of `scale`
+    scale: float  # coordinates are multiplied by it, so that squares neither overflow nor vanish
+    embedding: Embedding | None = None
+    branches: Branches | None = None  # of many clusters
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> Indices:
+        return np.diff(self.starts)
+
+    @cached_property
+    def labels(self) -> Indices:
+        """The cluster of each object, in the caller's order."""
+        labels = np.empty(len(self.order), dtype=np.intp)
+        labels[self.order] = np.repeat(np.arange(self.n_blocks), self.sizes)
+        return labels
+
+    def members(self, i: int) -> Indices:
+        return self.order[self.starts[i] : self.starts[i + 1]]
+
+    def places(self, evaluator: Evaluator, objects: Any) -> Any:
+        """Where the objects are: their vectors, or their features."""
+        return objects if self.embedding is None else self.embedding(evaluator, objects)
+
+    def assign(self, evaluator: Evaluator, objects: Any, places: Any = None) -> Indices:
+        """The cluster whose centre is nearest to each object; of many, the nearest in the nearest branch."""
+        if self.n_blocks == 1:
+            return np.zeros(count_objects(objects), dtype=np.intp)
+        known = self.places(evaluator, objects) if places is None else places
+        return _assigned(scaled(known, self.scale), self.centres, self.branches)
+
+    def medoids(self, evaluator: Evaluator, objects: Any) -> Indices:
+        """The member of each cluster that is nearest to its centre, (c,): n d work, and no n x c distances.
+
+        ``objects`` are those the clusters were made of. Without coordinates they are placed anew: n m similarities.
+        """
+        places = self.places(evaluator, objects)
+        found = np.empty(self.n_blocks, dtype=np.intp)
+        for i, centre in enumerate(self.centres):
+            mine = self.members(i)
+            found[i] = mine[np.argmin(_squares(scaled(places[mine], self.scale), centre))]
+        return found
+
+    def centre_distances(self) -> Array:
+        """|c_i - c_j| for all pairs, (c, c)."""
+        moved = self.centres - self.centres.mean(0)  # fewer digits are lost
+        squares = np.einsum("ij,ij->i", moved, moved)
+        d2 = squares[:, None] + squares - 2.0 * moved @ moved.T
+        np.fill_diagonal(d2, 0.0)
+        return np.asarray(np.sqrt(np.maximum(d2, 0.0)) / self.scale)
+
+
+def partition(
+    objects: Any, n_blocks: int, evaluator: Evaluator, seed: int, known: tuple[Embedding, Array] | None = None
+) -> Partition:
+    """Return ``n_blocks`` non-empty clusters, or one for each distinct row, with a warning, where these are fewer.
+
+    Objects without coordinates are distinct where their features differ by more than rounding.
+    ``known`` places objects without coordinates where the caller has done so already.
+    """
+    n, embedding = count_objects(objects), None if known is None else known[0]
+    if known is None and not is_vectors(objects):
+        embedding = landmark_embedding(objects, n_blocks, evaluator, seed)
+    if n_blocks == 1:
+        places = objects[:1] if embedding is None else embedding(evaluator, take(objects, np.arange(1)))
+        centre = np.asarray(_dense(places), dtype=np.float64)
+        scale = scale_of(centre)
+        return Partition(np.arange(n), np.array([0, n]), centre * scale, scale, embedding)
+    places = known[1] if known is not None else objects if embedding is None else embedding(evaluator, objects)
+    scale = scale_of(places)
+    rng = stream(seed, 0, 0)
+    size = min(n, max(SAMPLE, (PER_CENTRE if n_blocks <= FLAT else PER_LEAF) * n_blocks))
+    sample = np.sort(rng.choice(n, size, replace=False)) if size < n else np.arange(n)
+    seen, branches = scaled(places[sample], scale), None
+    with threadpool_limits(1):  # k-means adds up in the order its threads come
+        if n_blocks <= FLAT:
+            centres = _means(seen, n_blocks, 100, int(rng.integers(2**31)))
+        else:
+            centres, branches = _tree(seen, n_blocks, rng)
+    near = scaled(places, scale)
+    tolerance = 0.0 if embedding is None else _rounding(near, np.dtype(np.float64))  # features are computed, rows given
+    centres, branches, labels = _filled(near, centres, branches, n_blocks, tolerance)
+    if len(centres) < n_blocks:
+        warn(
+            f"{n_blocks} blocks were asked for, but only {len(centres)} clusters are not empty (duplicate rows?); "
+            f"{len(centres)} blocks are used."
+        )
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=len(centres)))])
+    return Partition(np.argsort(labels, kind="stable"), starts, centres, scale, embedding, branches)
+
+
+def _filled(
+    places: Any, centres: Array, branches: Branches | None, count: int, tolerance: float
+) -> tuple[Array, Branches | None, Indices]:
+    """Drop empty clusters and split others until there are ``count``, or one for each distinct row; and the labels.
+
+    k-means may leave clusters empty, and rounding may empty them. A cluster is split by making two of its rows its
+    centres. No other centre is as near to such a row, so neither part can become empty again: at most ``count`` splits.
+    """
+    while True:
+        labels = _assigned(places, centres, branches)
+        if len(used := np.unique(labels)) < len(centres):
+            centres, branches = centres[used], None if branches is None else branches.kept(used)
+            continue
+        if len(centres) == count:
+            return centres, branches, labels
+        pairs = _far_pairs(places, centres, labels, count - len(centres), tolerance)
+        if not pairs:
+            return centres, branches, labels
+        centres = centres.copy()
+        for i, (near, _) in pairs.items():
+            centres[i] = near
+        after = np.array(list(pairs)) + 1
+        centres = np.insert(centres, after, np.stack([far for _, far in pairs.values()]), axis=0)
+        if branches is not None:
+            branches = Branches(branches.centres, branches.starts + np.searchsorted(after, branches.starts, "right"))
+
+
+def _far_pairs(
+    places: Any, centres: Array, labels: Indices, most: int, tolerance: float
+) -> dict[int, tuple[Array, Array]]:
+    """Two rows each of the largest clusters of distinct rows, at most ``most``: nearest the centre, and far from it."""
+    found: dict[int, tuple[Array, Array]] = {}
+    for i, here in sorted(grouped(labels), key=lambda group: -len(group[1])):
+        if len(found) == most:
+            break
+        if len(here) > 1:
+            near = _float64_row(places, here[np.argmin(_distances(places, here, centres[i]))])
+            distances = _distances(places, here, near)
+            if distances.max() > tolerance:
+                found[i] = near, _float64_row(places, here[np.argmax(distances)])
+    return dict(sorted(found.items()))
+
+
+def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Embedding:
+    """Signed Nyström features from uniform landmarks, enough to tell ``n_blocks`` clusters apart: n m similarities."""
+    n = count_objects(objects)
+    size = min(n, max(64, 4 * n_blocks), LANDMARKS)
+    chosen = np.sort(stream(seed, 0, 1).choice(n, size, replace=False))
+    landmarks = take(objects, chosen)
+    values, vectors = np.linalg.eigh(evaluator.symmetric(landmarks, chosen).astype(np.float64))
+    strength = np.abs(values)
+    keep = strength > 1e-6 * strength.max(initial=0.0)
+    if not keep.any():
+        return Embedding(landmarks, np.zeros((size, 1)))
+    return Embedding(landmarks, vectors[:, keep] / np.sqrt(strength[keep]))
+
+
+def _assigned(places: Any, centres: Array, branches: Branches | None) -> Indices:
+    many = places.shape[0] > FEW  # threads round otherwise, and a limit takes longer than a few rows
+    with threadpool_limits(1) if many else contextlib.nullcontext():
+        return nearest(places, centres) if branches is None else branches.nearest(places, centres)
+
+
+def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices:
+    """The index of the nearest centre for each row: argmin |c|² - 2 <x, c>, in strips.
+
+    Where rounding may hide which of several centres is nearest, the differences x - c decide: a row that is a centre
+    itself always goes there.
+    """
+    middle = centres.mean(0) if middle is None else middle
+    moved = centres - middle  # fewer digits are lost around the centres' own mean
+    kind = places.dtype if places.dtype == np.float32 else np.dtype(np.float64)
+    weights = (-2.0 * moved.T).astype(kind)
+    squares = np.einsum("ij,ij->i", moved, moved)
+    radius, offset, shift = math.sqrt(squares.max()), squares, float(np.linalg.norm(middle))
+    if is_sparse(places):  # rows stay sparse, so the mean goes to the other side
+        offset = squares + 2.0 * moved @ middle
+        middle = np.zeros(1)
+    rounding = (centres.shape[1] + 4) * float(np.finfo(kind).eps) * radius
+    out = np.empty(places.shape[0], dtype=np.intp)
+    for rows in _strips(places.shape[0], max(centres.shape)):
+        near = places[rows] if is_sparse(places) else places[rows] - middle.astype(kind)
+        values = np.asarray(near @ weights) + offset.astype(kind)
+        best = np.argmin(values, axis=1)
+        if len(centres) > 1:
+            lengths = np.sqrt(_squares(near, np.zeros(centres.shape[1])))
+            limit = values[np.arange(len(best)), best] + 2 * rounding * (lengths + (shift + radius))
+            close = values <= limit[:, None].astype(kind)
+            if np.count_nonzero(close) > len(best):
+                _decide(best, close, places[rows], centres)
+        out[rows] = best
+    return out
+
+
+def _decide(best: Indices, close: Any, places: Any, centres: Array) -> None:
+    """Set ``best`` for rows with several ``close`` centres, (rows, c), by differences; of equals it is the first."""
+    several = np.flatnonzero(np.count_nonzero(close, axis=1) > 1)
+    for part in _strips(len(several), centres.size):
+        mine = several[part]
+        row, centre = np.nonzero(close[mine])
+        rows = np.asarray(_dense(places[mine]), dtype=np.float64)
+        distances = np.empty(len(row))
+        for pairs in _strips(len(row), centres.shape[1]):
+            distances[pairs] = _lengths(rows[row[pairs]] - centres[centre[pairs]])
+        order = np.lexsort((centre, distances, row))
+        best[mine] = centre[order[np.searchsorted(row, np.arange(len(mine)))]]
+
+
+def _lengths(rows: Array) -> Array:
+    """|x| for each row, on any scale: nothing is squared before it is divided by the largest entry."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    units = rows / np.where(largest > 0.0, largest, 1.0)[:, None]
+    return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", units, units)))
+
+
+def _distances(places: Any, here: Indices, centre: Array) -> Array:
+    """|x - c| for the rows ``here``, from the differences."""
+    out = np.empty(len(here))
+    for part in _strips(len(here), len(centre)):
+        out[part] = _lengths(_dense(places[here[part]]).astype(np.float64) - centre)
+    return out
+
+
+def _float64_row(places: Any, i: Any) -> Array:
+    return np.asarray(_dense(places[[i]])[0], dtype=np.float64)
+
+
+def _squares(places: Any, centre: Array) -> Array:
+    """|x - c|² for each row x."""
+    if is_sparse(places):
+        squares = np.asarray(places.multiply(places).sum(axis=1)).ravel()
+        return np.asarray(np.maximum(squares - 2.0 * (places @ centre) + centre @ centre, 0.0))
+    apart = places - centre.astype(places.dtype if places.dtype == np.float32 else np.float64)
+    return np.asarray(np.einsum("ij,ij->i", apart, apart))
+
+
+def _means(places: Any, start: int | Array, steps: int, seed: int | None = None) -> Array:
+    """Distinct centres by k-means, from a number of them (k-means++) or from given ones; some may coincide and go."""
+    if isinstance(start, int):
+        means = sklearn.cluster.KMeans(start, init="k-means++", n_init=1, max_iter=steps, random_state=seed)
+    else:
+        means = sklearn.cluster.KMeans(len(start), init=start.astype(places.dtype), n_init=1, max_iter=steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres: the caller's to say
+        means.fit(places)
+    return _distinct(np.asarray(means.cluster_centers_, dtype=np.float64), places.dtype)
+
+
+def _seeds(places: Any, count: int, rng: np.random.Generator) -> Array:
+    """At most ``count`` rows by greedy k-means++: the best of a few that are drawn by their squared distance.
+
+    scikit-learn's own takes four times as long for the few thousand rows of a branch, more than all the rest.
+    """
+    n, chosen = places.shape[0], [int(rng.integers(places.shape[0]))]
+    moved = places if is_sparse(places) else places - places.mean(0)  # fewer digits are lost
+    squares = _squares(moved, np.zeros(moved.shape[1]))
+    far = np.full(n, np.inf, dtype=squares.dtype)
+    new = chosen
+    while True:
+        to = np.asarray(moved @ _dense(moved[new]).T).T
+        nearer = np.minimum(far, np.maximum(squares[new][:, None] + squares - 2.0 * to, 0.0))
+        best = int(np.argmin(nearer.sum(1)))
+        chosen[-1], far = new[best], nearer[best]
+        far[chosen[-1]] = 0.0
+        along = np.cumsum(far, dtype=np.float64)
+        if len(chosen) >= count or along[-1] == 0.0:
+            return np.asarray(_dense(places[chosen]), dtype=np.float64)
+        new = np.minimum(np.searchsorted(along, along[-1] * rng.random(TRIALS), side="right"), n - 1).tolist()
+        chosen.append(new[0])
+
+
+def _distinct(centres: Array, dtype: np.dtype[Any]) -> Array:
+    """The centres without those that only rounding sets apart from an earlier one."""
+    if len(centres) == 1:
+        return centres
+    moved = centres - centres.mean(0)
+    rounding = _rounding(centres, dtype)
+    along = np.sort(moved @ np.linspace(0.5, 1.0, moved.shape[1]) / math.sqrt(moved.shape[1]))
+    if np.diff(along).min() > rounding:  # as nearly always: no c x c distances needed
+        return centres
+    apart = [np.linalg.norm(moved[:j] - moved[j], axis=1).min() > rounding for j in range(1, len(moved))]
+    return centres[np.flatnonzero([True, *apart])]
+
+
+def _rounding(places: Array, dtype: np.dtype[Any]) -> float:
+    """The distance that rounding in ``dtype`` may put between equal places, with a margin."""
+    return 16.0 * float(np.finfo(dtype).eps) * float(np.abs(places).max()) * math.sqrt(places.shape[1])
+
+
+class _Branch:
+    """A branch while it grows: its rows of the sample, its leaves, and the rows and the inertia of each of them."""
+
+    def __init__(self, rows: Any, centre: Array) -> None:
+        self.rows, self.centre = rows, centre
+        self.inertia = float(_squares(rows, centre).sum(dtype=np.float64))
+
+    def settle(self, seeds: Array, steps: int) -> None:
+        """Take the leaves that k-means makes of ``seeds``, but for those that no row is nearest to."""
+        leaves = _means(self.rows, seeds, steps) if len(seeds) > 1 else seeds
+        while True:
+            self.leaves, self.labels = leaves, nearest(self.rows, leaves, self.centre)
+            self.sizes = np.bincount(self.labels, minlength=len(leaves))
+            if self.sizes.all():
+                break
+            leaves = leaves[self.sizes > 0]
+        self.spread = np.empty(len(leaves))
+        self.members = [here for _, here in grouped(self.labels)]
+        for i, here in enumerate(self.members):
+            self.spread[i] = _squares(self.rows[here], leaves[i]).sum()
+
+
+def _tree(sample: Any, count: int, rng: np.random.Generator) -> tuple[Array, Branches]:
+    """About sqrt(count) branches, and ``count`` leaves shared among them: some sqrt(count) distances a row and step."""
+    n = sample.shape[0]
+    few = sample[np.sort(rng.choice(n, min(n, SAMPLE), replace=False))]
+    centres = _means(few, _seeds(few, round(math.sqrt(count)), rng), BRANCH_STEPS)
+    while len(used := np.unique(labels := nearest(sample, centres))) < len(centres):
+        centres = centres[used]
+    branches = [_Branch(sample[here], centres[i]) for i, here in grouped(labels)]
+    for branch, share in zip(branches, _shares(branches, round((1 - HELD) * count)), strict=True):
+        branch.settle(_seeds(branch.rows, int(share), rng), LEAF_STEPS)
+    even, largest = True, n
+    for _ in range(ROUNDS):
+        missing = count - sum(len(b.leaves) for b in branches)
+        if not _levelled(branches, count, rng, even):
+            break
+        before, largest = largest, max(int(b.sizes.max()) for b in branches)
+        even = even and (missing > 0 or largest < 0.8 * before)  # some data has one large cluster, however it is split
+    starts = np.concatenate([[0], np.cumsum([len(b.leaves) for b in branches])])
+    return np.concatenate([b.leaves for b in branches]), Branches(centres, starts)
+
+
+def _shares(branches: list[_Branch], count: int) -> Indices:
+    """How many of ``count`` leaves each branch gets, at least one and at most as many as it has rows."""
+    rows = np.array([b.rows.shape[0] for b in branches])
+    weights = rows ** (1 - MIX) * np.array([b.inertia for b in branches]) ** MIX
+    wanted = count * weights / (weights.sum() or 1.0)
+    shares = np.clip(np.floor(wanted).astype(np.intp), 1, rows)
+    while shares.sum() < min(count, rows.sum()):
+        shares[np.argmax(np.where(shares < rows, wanted - shares, -np.inf))] += 1
+    while shares.sum() > count:
+        shares[np.argmin(np.where(shares > 1, wanted - shares, np.inf))] -= 1
+    return shares
+
+
+def _levelled(branches: list[_Branch], count: int, rng: np.random.Generator, even: bool) -> bool:
+    """Split large leaves for those still missing and, if ``even``, in place of small ones. False: nothing was to do.
+
+    What a block costs, and what a rank is worth in it, goes with its rows: none should be many times the mean.
+    """
+    owner = np.repeat(np.arange(len(branches)), [len(b.leaves) for b in branches])
+    inner = np.concatenate([np.arange(len(b.leaves)) for b in branches])
+    sizes = np.concatenate([b.sizes for b in branches])
+    spread = np.concatenate([b.spread for b in branches])
+    mean, missing = sizes.sum() / count, count - len(sizes)
+    weights = np.where((sizes > 1) & (spread > 0.0), sizes ** (1 - MIX) * spread**MIX, 0.0)
+    pieces = np.where((sizes > LARGEST * mean) & (weights > 0.0) & even, np.ceil(sizes / (2 * mean)), 1.0).astype(
+        np.intp
+    )
+    largest = np.concatenate([np.arange(len(b.sizes)) == np.argmax(b.sizes) for b in branches])  # a branch keeps one
+    giving = [int(p) for p in np.argsort(sizes, kind="stable") if sizes[p] < mean / 4 and not largest[p]]
+    tiny = int((sizes[giving] < min(mean / 16, 2)).sum()) if even and sizes.max() > 2 * mean else 0
+    part = missing if missing < REST * count else -(-missing // 2)  # the rest when the leaves have moved
+    spare = part + min(len(giving), max(tiny, int((pieces - 1).sum()) - part))
+    split: dict[int, list[int]] = {}
+    seeds: dict[int, list[Array]] = {}
+    gained = 0
+    for p in np.lexsort((-weights, sizes <= LARGEST * mean)):
+        if gained >= spare:
+            break
+        if weights[p] > 0.0 and (sizes[p] >= mean / 4 or gained < part):
+            if p in giving:
+                giving.remove(p)
+                spare = min(spare, part + len(giving))
+            b, leaf = branches[owner[p]], int(inner[p])
+            parts = _seeds(b.rows[b.members[leaf]], min(spare - gained + 1, max(2, int(pieces[p]))), rng)
+            split.setdefault(int(owner[p]), []).append(leaf)
+            seeds.setdefault(int(owner[p]), []).append(parts)
+            gained += len(parts) - 1
+    for p in giving[: max(0, gained - part)]:
+        split.setdefault(int(owner[p]), []).append(int(inner[p]))
+    for i, gone in split.items():
+        kept = np.delete(branches[i].leaves, gone, axis=0)
+        branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), LEVEL_STEPS)
+    return gained > 0
+
+
+def _strips(n: int, width: int) -> Iterator[slice]:
+    step = max(1, STRIP // max(1, width))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+def scale_of(places: Any) -> float:
+    """A power of two that brings extreme coordinates near 1; 1 for ordinary ones, which stay untouched."""
+    values = places.data if is_sparse(places) else places
+    size = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if size == 0.0 or (1e-60 < size < 1e60 and (places.dtype != np.float32 or 1e-12 < size < 1e12)):
+        return 1.0
+    largest = 120 if places.dtype == np.float32 else 1000  # a power that the type itself can hold
+    return math.ldexp(1.0, min(-math.frexp(size)[1], largest))
+
+
+def scaled(places: Any, scale: float) -> Any:
+    """The coordinates times ``scale``, in their own type."""
+    return places if scale == 1.0 else places * places.dtype.type(scale)
+
+
+def _dense(places: Any) -> Array:
+    return np.asarray(places.toarray() if is_sparse(places) else places)

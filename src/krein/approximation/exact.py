@@ -1,0 +1,34 @@
+"""Few objects in, their matrix as it is out: one block whose basis are K's own eigenvectors.
+
+K = V diag(w) Vᵀ, so U = V and M = diag(w), and u(x) = k(x, X) V / w extends it to new objects. Eigenvalues that are
+zero to rounding are left out rather than inverted. n² similarities and one eigendecomposition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from krein.approximation.bases import LandmarkMap
+from krein.approximation.request import Plan
+from krein.arrays import EPS, Array
+from krein.factorization.blocksparse import BlockSparse
+from krein.kernels import Evaluator, take
+
+__all__ = ["whole_matrix"]
+
+
+def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, BlockSparse]:
+    """Return the basis, its extension and the core of k(objects, objects)."""
+    K = evaluator.symmetric(plan.objects).astype(np.float64, copy=False)  # symmetric returns a matrix of its own
+    n, peak = len(K), float(np.abs(K).max()) or 1.0
+    K /= peak  # no scale over- or underflows
+    usual = float(peak * np.linalg.norm(K, axis=1).max())
+    values, vectors = scipy.linalg.eigh(K.T, overwrite_a=True, check_finite=False, driver="evd")
+    kept = np.flatnonzero(np.abs(values) > n * EPS * np.abs(values).max())
+    kept = kept[np.argsort(-np.abs(values[kept]), kind="stable")]
+    U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
+    own = evaluator.own(plan.objects)
+    every = np.arange(n)
+    extension = LandmarkMap(take(plan.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are
+    return U, extension, BlockSparse.from_blocks([len(w)], {(0, 0): np.diag(w)})

@@ -1,0 +1,123 @@
+"""A request to approximate a kernel matrix, checked; and how its many small tasks are run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from krein.approximation.bases import ALLOCATIONS, LANDMARKS
+from krein.arrays import seed_from
+from krein.errors import InputError, one_of, whole_number
+from krein.factorization.storage import STORAGE
+from krein.kernels import Kernel, as_kernel, count_objects
+from krein.kernels.validation import check_objects
+
+__all__ = ["COUPLINGS", "Plan"]
+
+COUPLINGS = ("shared", "pairwise", "landmark")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The request, checked. What is None is still to be chosen."""
+
+    objects: Any
+    kernel: Kernel  # with every parameter bound
+    n_blocks: int | None
+    rank: int | None
+    total_rank: int | None
+    coupling: str
+    landmarks: str
+    allocation: str
+    drop: float | None
+    max_error: float | None
+    max_memory: float | None
+    dtype: str | None
+    n_jobs: int
+    seed: int
+    verbose: int
+
+    @classmethod
+    def check(cls, X: Any, kernel: Any, **asked: Any) -> Plan:
+        """Check everything `krein.approximate` was given, X first."""
+        one_of("coupling", asked["coupling"], COUPLINGS)
+        one_of("landmarks", asked["landmarks"], LANDMARKS)
+        one_of("allocation", asked["allocation"], ALLOCATIONS)
+        objects, bound = check_objects(X, as_kernel(kernel))
+        n = count_objects(objects)
+        given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
+        if "n_blocks" in given:
+            whole_number("n_blocks", given["n_blocks"], 1, ' or "auto"')
+            if given["n_blocks"] > n:
+                raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
+        if "rank" in given:
+            whole_number("rank", given["rank"], 1, ' or "auto"')
+        if asked["total_rank"] is not None:
+            whole_number("total_rank", asked["total_rank"], given.get("n_blocks", 1), " (one per block at least)")
+        if "drop" in given and not (_is_number(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
+            raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
+        for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
+            limit = asked[name]
+            if limit is not None and not (_is_number(limit) and 0.0 < limit < math.inf):
+                raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
+        if "dtype" in given:
+            with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
+                name = given["dtype"]
+                given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
+            one_of("dtype", given["dtype"], ("auto", *STORAGE))
+        if not isinstance(asked["verbose"], int | np.integer):
+            raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
+        jobs = asked["n_jobs"]
+        if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
+            raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
+        numbers: dict[str, Any] = dict.fromkeys(("n_blocks", "rank", "total_rank"), int)
+        numbers |= dict.fromkeys(("drop", "max_error", "max_memory"), float)
+        chosen: dict[str, Any] = {
+            name: None if given.get(name) is None else kind(given[name]) for name, kind in numbers.items()
+        }
+        return cls(
+            objects,
+            bound,
+            **chosen,
+            **{name: asked[name] for name in ("coupling", "landmarks", "allocation")},
+            dtype=given.get("dtype"),
+            n_jobs=int(jobs or 1),
+            seed=seed_from(asked["random_state"]),
+            verbose=int(asked["verbose"]),
+        )
+
+    @property
+    def n(self) -> int:
+        return count_objects(self.objects)
+
+    @property
+    def own_dtype(self) -> str:
+        """X's float type."""
+        return "float32" if getattr(self.objects, "dtype", None) == np.float32 else "float64"
+
+    @property
+    def working(self) -> type:
+        """What bases are built in: float64 unless they are to be stored in less."""
+        return np.float64 if (self.dtype or self.own_dtype) == "float64" else np.float32
+
+    def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
+        """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
+        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
+        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
+            if self.n_jobs == 1:
+                return [task(*a) for a in bar]
+            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
+        return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -1,0 +1,155 @@
+"""`krein.approximate`: build what was asked for, choose what was left open."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+from krein.approximation.approximation import Approximation
+from krein.approximation.building import Parts, build, build_whole
+from krein.approximation.landmark import usual
+from krein.approximation.request import Plan
+from krein.choosing.by_error import Search, search
+from krein.choosing.candidates import Look
+from krein.errors import InputError
+from krein.kernels import Evaluator, counting
+from krein.kernels.validation import check_similarity
+from krein.policy import DEFAULT
+
+__all__ = ["approximate", "whole_approximation"]
+
+AUTO_BLOCKS, AUTO_RANK = 10, 64
+
+
+def approximate(
+    X: Any,
+    kernel: Any,
+    *,
+    n_blocks: int | str = "auto",
+    rank: int | str = "auto",
+    total_rank: int | None = None,
+    coupling: str = "shared",
+    landmarks: str = "kmeans++",
+    allocation: str = "equal",
+    drop: float | str = "auto",
+    max_error: float | None = None,
+    max_memory: float | None = None,
+    dtype: Any = "auto",
+    n_jobs: int | None = None,
+    random_state: Any = None,
+    verbose: int = 0,
+) -> Approximation:
+    """Approximate the kernel matrix of X as U M Uᵀ + s I, in n k + r² numbers instead of n².
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d), or a sequence of objects
+        What the kernel compares; kept by reference, so do not change it afterwards. Objects without coordinates
+        (strings, indices of a `Precomputed` matrix) are clustered by their similarities to a few landmarks.
+    kernel : Kernel or callable
+        A krein kernel (parameters left None are bound to X) or any k(A, B) -> array.
+    n_blocks, rank : int or "auto"
+        Clusters, and the rank of each. "auto" is chosen for ``max_error`` and ``max_memory``, or for an error of 0.02
+        within 1 GiB if neither is given; up to 2000 objects it is the exact matrix, to rounding, if the memory allows.
+        What was tried is in ``search_`` of the result. Given numbers are kept. One block is Nyström's approximation,
+        with ``rank`` landmarks (more where that costs little), if the kernel is psd.
+    total_rank : int, optional
+        The sum of all ranks, shared out by ``allocation``; overrides ``rank``. Nothing is searched for then.
+    coupling : "shared", "pairwise" or "landmark"
+        "shared": one sample of rows per cluster serves all of its blocks; psd whenever the kernel is. "pairwise" is the
+        paper's own way: each pair of clusters is fitted on its own random sample. "landmark" takes the fewest
+        similarities, for those that are dear: one sample of landmarks couples all clusters, so that ``landmarks``,
+        ``allocation`` and ``drop`` have no say.
+    landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
+        How the landmarks of a cluster are chosen; the paper's are uniform.
+    allocation : "equal", "spectral" or "size"
+        Ranks the same for all, by what directions carry (pairwise: by the diagonal blocks' eigenvalues), or by cluster
+        size (the paper's rules 1, 2, 3). Where the rank is searched for, ranks follow what directions carry per byte.
+    drop : float in [0, 1] or "auto"
+        The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
+        all while the core is small or no larger than the bases, and then as many as take the bases' room. A kernel
+        that is declared psd keeps groups of clusters, so that the result stays psd.
+    max_error : float, optional
+        The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
+        missed.
+    max_memory : float, optional
+        Bytes that the factorization may take. Alone: the lowest error in them.
+    dtype : "auto", "float64", "float32", "float16" or "int8"
+        How the bases are stored; "auto" keeps X's own float type, unless ``max_memory`` calls for less.
+    n_jobs : int, optional
+        Threads. The result does not depend on it.
+    random_state : int, RandomState, Generator or None
+    verbose : int
+        Above 0: progress bars.
+
+    Returns
+    -------
+    Approximation
+    """
+    with counting() as spent:  # binding the kernel to X takes similarities too
+        plan = Plan.check(
+            X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, landmarks=landmarks,
+            allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory, dtype=dtype, n_jobs=n_jobs,
+            random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+        evaluator = Evaluator(plan.kernel)
+        check_similarity(plan.objects, evaluator)
+        parts, found = _parts(plan, evaluator)
+    return Approximation(
+        plan.kernel,
+        plan.objects,
+        parts.clusters,
+        parts.maps,
+        parts.factorization,
+        spent.n_evaluations,
+        plan.seed,
+        found,
+    )
+
+
+def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
+    """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
+    with counting() as spent:
+        plan = Plan.check(
+            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", landmarks="uniform",
+            allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
+            random_state=random_state, verbose=0,
+        )  # fmt: skip
+        evaluator = Evaluator(plan.kernel)
+        check_similarity(plan.objects, evaluator, whole=True)
+        parts, found = _whole(plan, evaluator)
+    built = parts.clusters, parts.maps, parts.factorization
+    return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
+
+
+def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
+    start = time.perf_counter()
+    one = (plan.n_blocks or 1) == 1
+    parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
+    f = parts.factorization
+    look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
+    return parts, Search((look,), f"exact, as {plan.n} objects are few", None, 0.0, time.perf_counter() - start)
+
+
+def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
+    """Build what was asked for; choose what was left open."""
+    n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
+    if plan.n_blocks is not None and plan.rank is not None and not limited:
+        return build(plan, evaluator), None
+    if plan.coupling != "shared" or plan.total_rank is not None:
+        if limited:
+            raise InputError(
+                'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
+                f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
+            )
+        blocks, rank = (1, n) if n <= DEFAULT.exact_rows else (AUTO_BLOCKS, AUTO_RANK)
+        if plan.coupling == "landmark":
+            blocks, rank = usual(n)
+        plan = replace(plan, n_blocks=plan.n_blocks or blocks, rank=plan.rank or rank)
+        return build(plan, evaluator), None
+    exact = 16.0 * n * n + 8.0 * n
+    if n <= DEFAULT.exact_rows and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
+        return _whole(plan, evaluator)
+    return search(plan, evaluator)

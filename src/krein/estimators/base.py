@@ -1,0 +1,534 @@
+"""What every kernel machine has: its parameters, its data checked, its approximation built and made psd.
+
+Estimators are dataclasses of keyword parameters, so that those they share stand here once and scikit-learn finds them
+all in the signature. A fit is: `_start` (check X, bind the kernel), `_decide` (the route: exact or approximated, once),
+then for an exact fit `_use_exactly`, and for an approximated one `_build` (approximate, or take what was handed in or
+remembered) and `_settle` (the correction, named in an attribute and, where it changes anything, in a warning).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from krein.approximation import Approximation
+from krein.arrays import EPS, Array, seed_from
+from krein.choosing import approximate, whole_approximation
+from krein.choosing.by_score import Choice, Chooser
+from krein.errors import InputError, one_of, warn
+from krein.estimators.cache import Built, content, digest, remembered
+from krein.estimators.kernel_matrix import inertia
+from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
+from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
+from krein.factorization.correction import CORRECTIONS
+from krein.factorization.spectrum import certify
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
+from krein.kernels.forms import as_objects, check_table, holds_vectors
+from krein.kernels.given import GivenColumns, given_matrix
+from krein.kernels.kernel import is_number
+from krein.kernels.names import check_beside, kernel_for
+from krein.kernels.validation import check_objects, check_similarity
+from krein.policy import DEFAULT, Policy
+
+__all__ = ["KernelMachine", "check_weights"]
+
+SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)  # Of eigenvalues, where similarities have single precision.
+TUNED_SHAPE = (16, 64)  # blocks and rank with which gamma="tune" scores a machine that is exact itself
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelMachine(BaseEstimator):  # type: ignore[misc]
+    """Parameters of the kernel and of its approximation, and the steps every fit begins with.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        "rbf", "poly", "sigmoid", "laplacian", "linear", "cosine" as scikit-learn has them; "tl1", "elm", "arccosine",
+        "ntk", "sphere-polynomial"; "precomputed"; a krein kernel; or a callable k(A, B) -> array (one of two single
+        rows, scikit-learn's pairwise metrics, is recognised). A list is a matrix for names and kernels of vectors, and
+        for a callable if its items are equally long lists of numbers and the callable takes arrays; else it is objects
+        as they are. What it is at the fit it is in predictions.
+    gamma : "scale", "auto", None, float or "tune"
+        1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it. "tune", of machines with a target: the best
+        by the score that also chooses blocks.
+    degree, coef0 : float
+        Of "poly" and "sigmoid".
+    kernel_params : dict, optional
+        Further parameters of a named kernel or a callable; a krein kernel has its own, and these beside it an error.
+    n_blocks, rank, coupling, drop, max_error, max_memory, dtype
+        See `krein.approximate`. Where nothing is given the machine is exact up to a number of rows, a field of
+        ``policy``; beyond it, machines with a target choose blocks and rank by a validated score. What is given is
+        obeyed. `krein.estimators.route.choose_route` has the whole list.
+    policy : Policy, optional
+        The limits behind these decisions; None is ``krein.Policy()``.
+    correction : "auto", "none", "shift", "clip", "flip" or "square"
+        What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
+        the choice is in ``correction_`` and in a warning.
+    approximation : Approximation, optional
+        One built before, for the same X, to be used instead of building. Fits on equal data share one by themselves:
+        the last ones are remembered, up to 1 GiB of them.
+    random_state : int, RandomState, Generator or None
+    n_jobs : int, optional; threads. The result does not depend on it.
+    verbose : int
+        Above 0: progress bars.
+
+    Attributes
+    ----------
+    route_ : Exact, Features, Handed, Given, ByError or ByScore
+        How the fit went, and why.
+    approximation_ : Approximation
+        The corrected approximation. An exact machine holds none: it is built when asked for, with a warning, and has no
+        part in predictions. Models from files and pickles do not know the training objects any more and have none.
+    correction_ : str; the correction used
+    n_negative_ : int
+        Negative eigenvalues before it; 1 where they are too many to count, as the warning then says.
+    selection_ : Choice or None
+        What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
+    relative_error_ : float
+        The relative Frobenius error of the matrix before the correction: 0 where all similarities are used, NaN where
+        similarities to landmarks are features and no matrix is approximated, else estimated when it is asked for.
+    n_iter_, converged_ : of the solver; 1 and True for closed forms
+    """
+
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: float = 3
+    coef0: float = 0.0
+    kernel_params: dict[str, Any] | None = None
+    n_blocks: int | str = "auto"
+    rank: int | str = "auto"
+    coupling: str = "shared"
+    drop: float | str = "auto"
+    correction: str = "auto"
+    max_error: float | None = None
+    max_memory: float | None = None
+    dtype: Any = "auto"
+    approximation: Approximation | None = None
+    policy: Policy | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
+    _needs_psd: ClassVar[bool] = True  # or an indefinite matrix may be used as it is
+    _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
+    _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
+    _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_on_demand")  # what pickles and files do not keep
+    _of_route: ClassVar[tuple[str, ...]] = ("_uncorrected", "_on_demand")  # what only some routes leave behind
+    _limit: ClassVar[str] = "exact_rows"  # the field of the policy up to which a psd kernel is used exactly
+    _learns_features: ClassVar[bool] = False  # whether similarities may be features: there is a target to learn
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self._precomputed
+        tags.input_tags.pairwise = self._precomputed
+        return tags
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, as scikit-learn has it; those of a kernel (``kernel__gamma``) give it a changed kernel."""
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if "__" in key]:
+            name, _, rest = key.partition("__")
+            if isinstance(params.get(name, getattr(self, name, None)), Kernel):
+                nested.setdefault(name, {})[rest] = params.pop(key)
+        super().set_params(**params)
+        for name, changes in nested.items():
+            setattr(self, name, getattr(self, name).with_params(**changes))
+        return self
+
+    def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
+        """Write what came of the fit as a page (`krein.report.write`), with an inspection of its data if given."""
+        check_is_fitted(self)
+        from krein.report import write
+
+        return write(path, inspection, self, **options)
+
+    def _repr_html_inner(self) -> str:  # scikit-learn's picture, and once it is fitted a few facts below it
+        with self._shown():
+            return str(super()._repr_html_inner()) + self._facts()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        with self._shown():
+            shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        return shown | ({"text/html": shown["text/html"] + self._facts()} if "text/html" in shown else {})
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        """While scikit-learn shows all attributes: those that would be computed for it are not among them."""
+        self._showing = True
+        try:
+            yield
+        finally:
+            del self._showing
+
+    def __dir__(self) -> list[str]:  # scikit-learn's own asks for each attribute, and so computes them all
+        computed = {
+            name for cls in type(self).__mro__ for name, value in vars(cls).items() if isinstance(value, property)
+        }
+        shown = [name for name in object.__dir__(self) if name not in computed and hasattr(self, name)]
+        return shown if "_showing" in vars(self) else [*shown, *computed]
+
+    def _facts(self) -> str:
+        from krein.report import summary
+
+        return summary.machine(self) if hasattr(self, "route_") else ""
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self._unsaved}
+
+    # -- the steps of a fit ----------------------------------------------------------------------------------------
+
+    def _start(
+        self, X: Any, y: Any = "no_validation", *, weights: Array | None = None, **checks: Any
+    ) -> tuple[Any, Any, Kernel]:
+        """Return (objects, y, kernel bound to them); ``checks`` go to scikit-learn's validate_data.
+
+        Without y there is none to check; a y of None is one that is missing, which is an error.
+        """
+        one_of("correction", self.correction, self._corrections)
+        if not (self.policy is None or isinstance(self.policy, Policy)):
+            raise InputError(f"policy must be a krein.Policy, or None for the default one; got {self.policy!r}.")
+        X, y = self._checked(X, y, reset=True, **checks)
+        if self._precomputed:
+            return np.arange(X.shape[0]), y, given_matrix(X)
+        if weights is not None and len(weights) != count_objects(X):
+            raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
+        check_beside(self, self._similarity)
+        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
+        with counting() as spent:
+            kernel = kernel_for(
+                self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
+                weights=weights,
+            )  # fmt: skip
+        self._binding = spent.n_evaluations
+        return X, y, kernel
+
+    def _new(self, X: Any) -> Any:
+        """Objects to predict, checked against those of the fit."""
+        check_is_fitted(self)
+        return self._checked(X, "no_validation", reset=False)[0]
+
+    def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
+        if np.ma.is_masked(X):
+            raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+        known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
+        vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
+        if reset:
+            self._fit_on_vectors = vectors
+        if vectors:
+            if not reset:
+                check_table(X, self._similarity)
+            kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
+            if isinstance(y, str):
+                return validate_data(self, X, reset=reset, **kind | checks), None
+            checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, **kind | checks)
+            return checked
+        if y is None:
+            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        found = as_objects(X)
+        if not isinstance(y, str):
+            check_consistent_length(found, y)
+        return found, y
+
+    def _vectors(self, X: Any) -> bool:
+        """Whether X is a matrix of numbers, as a fit would take it."""
+        return holds_vectors(X, self._similarity, self.kernel_params)
+
+    @property
+    def _precomputed(self) -> bool:
+        return isinstance(self._similarity, str) and self._similarity == "precomputed"
+
+    @property
+    def _similarity(self) -> Any:
+        """What names the kernel; a machine whose parameter has another name says so here."""
+        return self.kernel
+
+    @property
+    def _width(self) -> Any:
+        """The gamma that goes with it."""
+        return self.gamma
+
+    def _chooser(self, targets: Any) -> Chooser:
+        """What `_build` needs to choose blocks, rank and gamma for these targets, where they are left open."""
+        return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
+
+    @property
+    def _tuned(self) -> bool:
+        return isinstance(self._width, str) and self._width == "tune"
+
+    def _decide(self, objects: Any, kernel: Kernel, *, scored: bool = False) -> Route:
+        """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
+        self._forget(*self._of_route)
+        self.route_: Route = choose_route(self, objects, kernel, scored=scored)
+        self.selection_: Choice | None = None
+        self._approximation: Approximation | None = None
+        self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
+        if isinstance(self.route_, Features) and self.route_.n_landmarks < count_objects(objects):
+            self._relative_error = math.nan  # landmarks describe objects, and no matrix is approximated
+        self._training = (objects, kernel)  # by reference
+        self._kernel: Kernel = GivenColumns() if self._precomputed else kernel
+        self._n_rows = count_objects(objects)
+        self.n_iter_: Any = 1  # of a closed form; what iterates says so itself
+        self.converged_ = True
+        return self.route_
+
+    def _forget(self, *names: str) -> None:
+        """Delete what an earlier fit by another route may have left."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
+        """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
+        objects, _ = check_objects(objects, kernel)
+        check_similarity(objects, Evaluator(kernel), whole=True)
+        self.correction_ = "none" if self.correction == "auto" else self.correction
+        self.n_negative_ = 0
+        return objects
+
+    def _tune(self, objects: Any, kernel: Kernel, chooser: Chooser) -> Kernel:
+        """The kernel with the gamma of the best score, where gamma="tune" and blocks are not chosen along with it."""
+        if not chooser.tune or isinstance(self.route_, ByScore):
+            return kernel
+        if isinstance(self.route_, Handed):
+            raise InputError(
+                "gamma='tune' needs a kernel of its own, but an approximation was passed. Pass one of them."
+            )
+        n = count_objects(objects)
+        blocks, rank = (1, n) if n <= (self.policy or DEFAULT).exact_rows else TUNED_SHAPE
+        self.selection_ = chooser(
+            objects, kernel, n_blocks=blocks, rank=rank, seed=seed_from(self.random_state), verbose=self.verbose
+        )
+        tuned = self.selection_.kernel
+        self._training, self._kernel = (objects, tuned), tuned
+        return tuned
+
+    def _build(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
+        """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
+
+        ``chooser`` scores what is left open. Sets ``selection_``.
+        """
+        route = self.route_
+        if isinstance(route, Handed):
+            return self._handed(objects, kernel)
+        asked = {} if isinstance(route, Exact | Features) else route.request
+        chooser = chooser if isinstance(route, ByScore) else None
+        before = int(self.__dict__.pop("_binding", 0))
+        with counting() as spent:
+            key = self._key(objects, kernel, chooser, asked)
+
+            def build() -> Built:
+                found = self._built(objects, kernel, chooser, asked)
+                count = before + spent.n_evaluations  # to bind, to recognise and to choose included
+                return replace(found, approximation=replace(found.approximation, n_evaluations=count))
+
+            built = remembered(key, objects, kernel, build)
+        self.selection_ = built.choice or self.selection_
+        return built.approximation
+
+    def _key(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Hashable | None:
+        """What a fit that would build the same has in common with this one; None if there is no telling."""
+        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
+            return None
+        known = content(objects, kernel)
+        scored = () if chooser is None else chooser.key
+        told = (f"{name}={value}" for name, value in asked.items())
+        return None if known is None else (*known, scored, self.random_state, str(self.policy), *told)
+
+    def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
+        options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        if isinstance(self.route_, Exact):
+            return Built(whole_approximation(objects, kernel, self.random_state))
+        if chooser is None:
+            return Built(approximate(objects, kernel, **asked, **options))
+        choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
+        own = {} if self.drop == "auto" else {"drop": self.drop}
+        while True:
+            a = approximate(objects, choice.kernel, **asked | choice.parameters | own, **options)
+            held, room = a.factorization.nbytes, self.max_memory or math.inf
+            if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
+                return Built(a, choice)
+            # the rows it was tried on took less: what was asked for holds
+            choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
+
+    def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
+        a = self.approximation
+        if not isinstance(a, Approximation):
+            raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
+        n, m = count_objects(objects), a.factorization.shape[0]
+        mine, theirs = (k.S if isinstance(k, Precomputed) else x for k, x in ((kernel, objects), (a.kernel, a.objects)))
+        if not (mine is theirs or (n == m and digest(mine) == digest(theirs))):
+            raise InputError(
+                f"approximation is of {m} other objects than the {n} to fit. Hand it to fits on the same X, row for "
+                "row; a cross-validation shares approximations by itself."
+            )
+        given = not isinstance(self._similarity, str) or is_number(self._width)  # a bare name leaves gamma open,
+        usual = (own := type(self).__dataclass_fields__).get("affinity", own["kernel"]).default
+        other = kernel != a.kernel if given else self._similarity != usual and type(kernel) is not type(a.kernel)
+        if other and not isinstance(kernel, Precomputed):  # and the default one the kernel too
+            raise InputError(
+                f"approximation is of {a.kernel!r}, but {kernel!r} was asked for. Leave kernel and gamma at their "
+                "defaults, or hand in an approximation of that kernel."
+            )
+        return a
+
+    def _settle(self, a: Approximation, judge: Callable[[Approximation], str] | None = None) -> Approximation:
+        """Correct the approximation and set what says so; ``judge`` names the correction where "auto" has to choose."""
+        f = a.factorization
+        certificate = certify(f)
+        psd = certificate.psd or _is_rounding(a, certificate.margin)
+        self.n_negative_, least = (0, "") if psd else _count_negative(a)
+        how = self.correction
+        if how == "auto":
+            how = "none" if psd else judge(a) if judge is not None else "flip"
+        if not psd:
+            self._warn_indefinite(a.kernel, how, f"{least}{self.n_negative_} of {f.rank}", certificate.margin)
+        self.correction_ = how
+        corrected = a if how in ("none", *self._deferred) else a.corrected(how)
+        self._approximation, self._uncorrected = corrected, a
+        return corrected
+
+    def _warn_indefinite(self, kernel: Kernel, how: str, count: str, smallest: float) -> None:
+        """Say how many eigenvalues are negative and what is done; who passed correction="none" is not told."""
+        if how == "none" and self.correction != "auto":
+            return
+        bare = how == "none" and not self._needs_psd
+        used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
+        warn(
+            f"{kernel!r} gave an indefinite matrix: {count} eigenvalues are negative, the smallest {smallest:.3g}. "
+            f"{type(self).__name__} uses {used}; "
+            f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
+        )
+
+    def _settle_exactly(self, K: Array, kernel: Kernel, auto: str) -> None:
+        """Set ``n_negative_`` and ``correction_`` from the kernel's own matrix; ``auto`` is what "auto" means here."""
+        held = kernel.S if isinstance(kernel, Precomputed) else self._training[0]
+        single = getattr(held, "dtype", None) == np.float32
+        self.n_negative_, smallest = inertia(K, SINGLE_ROUNDING / len(K) if single else EPS)
+        self.correction_ = self.correction
+        if self.correction == "auto":
+            self.correction_ = auto if self.n_negative_ else "none"
+        if self.n_negative_:
+            self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
+
+    def _similarity_features(self, objects: Any, kernel: Kernel, chooser: Chooser) -> SimilarityFeatures:
+        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``.
+
+        ``chooser`` has the targets by which landmarks are judged; sets ``selection_`` where they are.
+        """
+        route = self.route_
+        assert isinstance(route, Features)
+        objects, _ = check_objects(objects, kernel)
+        seed = seed_from(self.random_state)
+        check_similarity(objects, Evaluator(kernel), whole=False)
+        found = similarity_features(
+            kernel, objects, route.n_landmarks, neighbours=route.neighbours, targets=chooser.targets, task=chooser.task,
+            seed=seed, verbose=self.verbose,
+        )  # fmt: skip
+        if found.scores:
+            self.selection_ = landmark_choice(found)
+        self.n_negative_ = found.count_negative()
+        if kernel.traits.psd is False and not found.is_whole:
+            self.n_negative_ = max(1, self.n_negative_)  # there are some, though the few objects looked at show none
+        return found
+
+    def _correct_features(
+        self, features: SimilarityFeatures, choose: Callable[[tuple[str, ...]], tuple[str, float]]
+    ) -> tuple[SimilarityFeatures, float]:
+        """Correct them, and say so; ``choose`` takes one of several corrections, and a scale, where "auto" has to.
+
+        A kernel that turns out to be psd, where that can be seen, is used as it is.
+        """
+        assert isinstance(self.route_, Features)
+        how, scale = self.correction, 1.0
+        if how == "auto" and not self.n_negative_ and features.is_psd:
+            how = "none"
+        elif how == "auto":
+            how, scale = choose(self.route_.corrections)
+        elif how == "square":
+            how, scale = choose(("square",))
+        self.correction_ = how
+        if self.n_negative_:
+            count = f"at least {self.n_negative_} of {self._n_rows}"
+            self._warn_indefinite(features.kernel, how, count, min(0.0, float(features.seen_eigenvalues[0])))
+        return replace(features, correction="flip" if how == "krein" else how), scale
+
+    def _forget_matrix(self) -> None:
+        """Keep no eigendecomposition of an exact fit: predictions go by the kernel itself."""
+        self._approximation = None
+        del self._uncorrected
+
+    @property
+    def approximation_(self) -> Approximation:
+        """The corrected approximation; an exact machine has none, and builds it now."""
+        check_is_fitted(self)
+        if self._approximation is not None:
+            return self._approximation
+        if not hasattr(self, "_training"):
+            raise AttributeError(
+                f"{type(self).__name__} used the kernel's own matrix and holds no approximation, and the training "
+                "objects were not saved with it. Build one with krein.approximate(X, kernel)."
+            )
+        if not hasattr(self, "_on_demand"):
+            warn(
+                f"{type(self).__name__} used the kernel's own matrix and holds no approximation. This one is built "
+                "now, as krein.approximate builds it by default; it has no part in predictions."
+            )
+            objects, kernel = self._training
+            raw = approximate(objects, kernel, n_jobs=self.n_jobs, random_state=self.random_state)
+            how = self.correction_ if self.correction_ in CORRECTIONS else "none"
+            self._on_demand = raw, raw.corrected(how)
+        return self._on_demand[1]
+
+    @property
+    def relative_error_(self) -> float:
+        """The relative Frobenius error of the matrix before any correction; 0 where it is the kernel's own."""
+        check_is_fitted(self)
+        if self._relative_error is None:
+            found = self._uncorrected.search_
+            known = found is not None and found.error is not None
+            self._relative_error = found.error.relative if known else self._uncorrected.error(random_state=0).relative
+        return self._relative_error
+
+
+def check_weights(sample_weight: Any, n: int) -> Array:
+    """Return one weight >= 0 per row, ones if none are given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise InputError(f"sample_weight must have shape ({n},), one number per row; got shape {weights.shape}.")
+    if not np.isfinite(weights).all():
+        raise InputError(f"sample_weight holds {int((~np.isfinite(weights)).sum())} NaN or infinite values.")
+    if weights.min() < 0.0 or weights.max() == 0.0:
+        raise InputError(
+            f"sample_weight must be at least 0 and not zero everywhere; got values from {weights.min():g} to "
+            f"{weights.max():g}."
+        )
+    return weights
+
+
+def _count_negative(a: Approximation) -> tuple[int, str]:
+    """The number of negative eigenvalues, and a word on it: of a core too large for all of them one is known."""
+    try:
+        return a.factorization.n_negative(), ""
+    except InputError:
+        return 1, "at least "
+
+
+def _is_rounding(a: Approximation, smallest: float) -> bool:
+    """Whether negative eigenvalues are no larger than the rounding of similarities given in single precision."""
+    held = a.kernel.S if isinstance(a.kernel, Precomputed) else a.objects
+    if getattr(held, "dtype", None) != np.float32:
+        return False
+    return -smallest <= SINGLE_ROUNDING * a.factorization.ends().largest

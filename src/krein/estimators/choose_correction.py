@@ -1,0 +1,210 @@
+"""Which correction an indefinite matrix gets where it is left open: "flip", unless held-out rows speak for another.
+
+In: targets and what the learner is. Out: a judge, approximation -> name. A few rows are cut into folds; the matrix of
+all but one fold is corrected on its own, the learner itself is trained on it, and rows of the last fold follow as new
+objects would, k(x, X) K⁺ f(K). Another correction is taken where it is better by more than half a standard error, row
+by row. docs/corrections.md has what was measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.svm import SVC, SVR
+
+from krein.approximation import Approximation
+from krein.arrays import Array, Indices, stream
+from krein.errors import one_of
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.correction import changed
+
+__all__ = [
+    "CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred", "row_scores", "svm_predictions",
+]  # fmt: skip
+
+JUDGED = 1000  # rows looked at, at most
+FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
+CUTS = {"svm": 1, "ridge": 3}  # ways to cut them all the same, where they are cheap
+MARGIN = 0.5  # standard errors by which another has to be better than the first
+STEPS = 100_000  # of LIBSVM: what has not converged by then is judged as it is
+CUTOFF = 1e-10  # eigenvalues below this share of the largest are zero
+
+
+def judge_for(
+    targets: Any,
+    task: str = "classification",
+    *,
+    learner: str = "svm",
+    strength: Any = 1.0,
+    epsilon: float = 0.1,
+    names: tuple[str, ...] = (),
+    seed: int = 0,
+) -> Callable[[Approximation], str]:
+    """Return what names the correction for an approximation of rows with these targets.
+
+    Parameters
+    ----------
+    targets : array of shape (n,) or (n, p)
+        Labels for "classification", numbers for "regression".
+    task : "classification" or "regression"
+    learner : "svm" or "ridge"
+        Which one is to be used afterwards. A shift is for support vectors only: to ridge it is more alpha.
+    strength : float, array of shape (n,), or dict
+        C of the SVM, or one for each row; alpha of ridge, or one for each correction by its name.
+    epsilon : float
+        Of support vector regression.
+    names : tuple of str
+        The corrections to choose from, the one for cases of doubt first; by default all the learner has, "flip" first.
+    seed : int
+        Which rows are looked at, and in which folds.
+    """
+    one_of("task", task, ("classification", "regression"))
+    one_of("learner", learner, ("svm", "ridge"))
+    y = np.asarray(targets)
+
+    def judge(a: Approximation) -> str:
+        core = a.factorization.core
+        if isinstance(core, BlockSparse) and not core.has_spectrum:
+            return "shift" if learner == "svm" else "none"  # any other would fill it
+        known = names or (("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square"))
+        n = a.factorization.shape[0]
+        rng = stream(seed, 41)
+        rows = np.sort(rng.permutation(n)[:JUDGED])
+        K = a.factorization.entries(rows, rows)
+        own = strength if isinstance(strength, dict) else np.broadcast_to(np.asarray(strength, np.float64), n)[rows]
+        met = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
+        return known[preferred(met)]
+
+    return judge
+
+
+def compared(
+    K: Array,
+    y: Array,
+    names: tuple[str, ...],
+    *,
+    task: str,
+    learner: str,
+    strength: Any,
+    n: int,
+    rng: np.random.Generator,
+    epsilon: float = 0.1,
+) -> Array:
+    """How well each row of a small matrix K is met after each correction when it is left out, (len(names), m).
+
+    1 or 0 for the right class or another, or the negative square of the error, on average over the ways to cut rows.
+    ``n`` rows are what the m stand for; "none" leaves K as it is.
+    """
+    each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
+    met, cuts = np.zeros((len(names), len(K))), CUTS[learner]
+    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(cuts)):
+        scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
+        learn = _learner(learner, task, y[train], epsilon)
+        corrected = Corrected(K[np.ix_(train, train)], scale)
+        for i, how in enumerate(names):
+            own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
+            own = own * (scale if learner == "svm" else 1.0 / scale)
+            guess = learn(corrected, how, K[np.ix_(test, train)], own)
+            met[i, test] += row_scores(y[test], guess, task) / cuts
+    return met
+
+
+def preferred(met: Array) -> int:
+    """Which correction to take: the first, unless another is better by half a standard error, row by row."""
+    gain = met - met[0]
+    best = int(np.argmax(gain.mean(1)))
+    return best if gain[best].mean() > MARGIN * gain[best].std() / np.sqrt(met.shape[1]) else 0
+
+
+class Corrected:
+    """A small matrix, corrected in every way, and the rows of new objects with it."""
+
+    def __init__(self, K: Array, scale: float) -> None:
+        self.K, self.scale = K, scale  # what all rows would be, over these
+        self.values, self.vectors = np.linalg.eigh((K + K.T) / 2.0)
+
+    def matrix(self, how: str) -> Array:
+        if how == "none":
+            return self.K
+        if how == "shift":
+            return self.K + self._shift * np.eye(len(self.K))
+        return np.asarray((self.vectors * self._changed(how)) @ self.vectors.T)
+
+    def rows(self, between: Array, how: str) -> Array:
+        """k(x, X) K⁺ f(K): the corrected similarities of objects that had no part in the spectrum."""
+        if how in ("none", "shift"):
+            return between
+        return np.asarray(((between @ self.vectors) * self._turned(how)) @ self.vectors.T)
+
+    def ridge(self, how: str, between: Array, y: Array, alpha: float) -> Array:
+        """k(x, X) K⁺ f(K) (f(K) + alpha I)⁻¹ y: what ridge says of those objects. It has no constant."""
+        moved = self._changed(how) + alpha
+        inverse = np.divide(1.0, moved, out=np.zeros_like(moved), where=moved != 0.0)
+        return np.asarray(((between @ self.vectors) * (self._turned(how) * inverse)) @ (self.vectors.T @ y))
+
+    @property
+    def _shift(self) -> float:
+        return max(0.0, -float(self.values[0]) * self.scale)
+
+    def _turned(self, how: str) -> Array:
+        """The eigenvalues of K⁺ f(K); a shift reaches no object but those it is made for."""
+        if how in ("none", "shift"):
+            return np.ones(len(self.values))
+        kept = np.abs(self.values) > CUTOFF * np.abs(self.values).max(initial=0.0)
+        return np.where(kept, self._changed(how) / np.where(kept, self.values, 1.0), 0.0)
+
+    def _changed(self, how: str) -> Array:
+        if how in ("none", "shift"):
+            return self.values + (self._shift if how == "shift" else 0.0)
+        return changed(how, self.values, 0.0)[0] * (self.scale if how == "square" else 1.0)  # a sum over all rows
+
+
+def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Corrected, str, Array, Array], Array]:
+    """(matrix, correction, rows of new objects, strength) -> what is said of those."""
+
+    def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
+        return svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
+
+    def ridge(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
+        classes = np.unique(y)
+        values = np.where(y[:, None] == classes, 1.0, -1.0) if task == "classification" else y.reshape(len(y), -1)
+        guess = corrected.ridge(how, between, values, float(strength.mean()))
+        if task == "classification":
+            return np.asarray(classes[guess.argmax(1)])
+        return np.asarray(guess.reshape(len(between), *y.shape[1:]))
+
+    return svm if learner == "svm" else ridge
+
+
+def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
+    """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
+    options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
+    machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # too few steps, or many classes, show in the score
+        machine.fit(G, y, sample_weight=limits)
+    return np.asarray(machine.predict(between))
+
+
+def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
+    """(rows to learn, rows to meet), each row met once; classes are spread over all folds."""
+    mixed = rng.permutation(len(y))
+    if task == "classification":
+        mixed = mixed[np.argsort(y[mixed], kind="stable")]
+    fold = np.empty(len(y), dtype=np.intp)
+    fold[mixed] = np.arange(len(y)) % n_folds
+    for i in range(n_folds):
+        train, test = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
+        if len(test) and (task == "regression" or len(np.unique(y[train])) > 1):
+            yield train, test
+
+
+def row_scores(y: Array, guess: Array, task: str) -> Array:
+    """For each row, more is better: 1 for the right class, or the negative square of the error."""
+    if task == "classification":
+        return np.asarray(y == guess, dtype=np.float64)
+    return np.asarray(-np.square(y - guess).reshape(len(y), -1).sum(1))

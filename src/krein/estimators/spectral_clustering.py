@@ -1,0 +1,319 @@
+"""Spectral clustering: objects in, labels of the normalised cut out.
+
+The cut of the kernel's own matrix, or of an approximation, is `normalized_cut`'s; here are the checks of the
+similarities, and scikit-learn's three ways from an embedding to labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import sklearn  # its cluster is loaded when it is first used: importing krein need not wait for it
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from krein.approximation import Approximation
+from krein.arrays import Array, Indices, seed_from, stream
+from krein.choosing import whole_approximation
+from krein.errors import InputError, one_of, warn, whole_number
+from krein.estimators.base import KernelMachine
+from krein.estimators.kernel_matrix import kernel_matrix
+from krein.estimators.normalized_cut import Cut, Degrees, degrees, exact_cut, normalised_cut
+from krein.estimators.route import Exact
+from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
+from krein.kernels import Evaluator, Kernel, take
+
+__all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
+
+SOLVERS = (None, "arpack", "lobpcg", "amg")
+SAMPLED = 500  # The similarities of this many objects are searched for negative ones where not all are evaluated.
+ROUNDS = 30  # A rotation takes at most this many steps.
+# A Laplacian may have an eigenvalue this far below 0. Labels were wrong from 1e-1 on, and right up to 1e-4.
+COARSE = 1e-3
+
+
+@dataclass(eq=False, repr=False)
+class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
+    """Spectral clustering by the normalised cut, with scikit-learn's parameters, on data of any size.
+
+    Up to ``policy.clustering_rows`` rows of a psd kernel, and ``policy.exact_rows`` of any other, it is scikit-learn's
+    cut of the kernel's own values. Beyond, that of the approximated matrix: no n x n matrix is formed, and the
+    eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut, so an indefinite kernel is used
+    as it is, with a warning (``correction="auto"`` is "none"). Similarities below zero do play a part.
+
+    Parameters
+    ----------
+    n_clusters : int
+    affinity : str, Kernel or callable
+        The similarity, as `kernel` in the other machines: scikit-learn's name for it. Graphs of nearest neighbours
+        (and with them `n_neighbors`) are not supported: they are sparse already.
+    kernel : str, Kernel or callable, optional
+        krein's name for `affinity`; what it says counts if it is given.
+    gamma : float
+        Of "rbf", "laplacian", "poly" and "sigmoid". A krein kernel brings its own: the default is not applied to it.
+    n_components : int, optional
+        Eigenvectors to use, `n_clusters` if None.
+    n_init : int
+        Starts of k-means.
+    assign_labels : "kmeans", "discretize" or "cluster_qr"
+        How the embedding is cut into clusters.
+    eigen_solver : None, "arpack", "lobpcg" or "amg"
+        scikit-learn's names; all mean Lanczos iteration, on the matrix itself or on a factored inverse. Where that does
+        not converge, an exact fit decomposes the whole matrix. An approximated one of more than 2000 rows is an error
+        then: a kernel too narrow to connect the rows.
+    eigen_tol : float or "auto"
+        Relative accuracy of the eigenvalues; "auto" is that of the arithmetic.
+    correction : "auto", "none", "clip", "flip" or "square"
+        Applied to the matrix before it is cut. A shift is none of them: self-similarities are no part of a cut.
+    degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, random_state,
+    n_jobs, verbose
+        See `krein.estimators.base.KernelMachine`.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n,)
+    affinity_matrix_ : array of shape (n, n)
+        The similarities that were cut, of an exact fit: evaluated again when asked for, and not saved in pickles and
+        files. `approximation_` has those of an approximated one.
+    n_nonpositive_degrees_ : int
+        Rows whose similarities to the others do not sum up to more than 0, where the approximation or the kernel has
+        negative ones, or to more than a millionth of the usual: they count as connected to nothing.
+    eigenvalues_ : array of shape (n_components,)
+        Of the normalised Laplacian, ascending.
+    approximation_, correction_, n_negative_, relative_error_
+        What happened to the kernel matrix.
+    """
+
+    n_clusters: int = 8
+    _: KW_ONLY
+    eigen_solver: str | None = None
+    n_components: int | None = None
+    n_init: int = 10
+    gamma: Any = 1.0
+    affinity: Any = "rbf"
+    kernel: Any = None
+    n_neighbors: int = 10
+    eigen_tol: float | str = "auto"
+    assign_labels: str = "kmeans"
+    coef0: float = 1
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
+    _needs_psd: ClassVar[bool] = False  # a graph's weights need only be no less than zero
+    _limit: ClassVar[str] = "clustering_rows"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> SpectralClustering:
+        """Cluster X."""
+        wanted, tol = self._check()
+        seed = seed_from(self.random_state)
+        objects, _, kernel = self._start(X)
+        self._forget("_uncorrected")
+        route = self._decide(objects, kernel)
+        if isinstance(route, Exact):
+            cut, d = self._cut_exactly(objects, kernel, route, wanted, tol, seed)
+        else:
+            a = self._settle(self._build(objects, kernel), lambda _: "none")
+            cut, d = self._cut_factored(a, wanted, tol, seed)
+        self.n_nonpositive_degrees_ = d.n_nonpositive
+        self.eigenvalues_ = 1.0 - cut.values
+        self.labels_ = self._labels(cut.embedding, seed)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> Indices:
+        """Cluster X and return the labels."""
+        return np.asarray(self.fit(X).labels_)
+
+    @property
+    def affinity_matrix_(self) -> Array:
+        """The similarities that were cut, of an exact fit."""
+        check_is_fitted(self)
+        if not isinstance(self.route_, Exact):
+            n = self.approximation_.factorization.shape[0]
+            raise AttributeError(f"affinity_matrix_ would be {n} x {n}. approximation_.factorization stands for it.")
+        if not hasattr(self, "_training"):
+            raise AttributeError("affinity_matrix_ is evaluated on the training objects, which were not saved.")
+        return self._similarities(*self._training)
+
+    @property
+    def _similarity(self) -> Any:
+        return self.affinity if self.kernel is None else self.kernel
+
+    @property
+    def _width(self) -> Any:
+        brought = isinstance(self._similarity, Kernel) or self.approximation is not None  # with a gamma of its own
+        return None if brought and self.gamma == 1.0 else self.gamma
+
+    # -- the fit ---------------------------------------------------------------------------------------------------
+
+    def _check(self) -> tuple[int, float]:
+        whole_number("n_clusters", self.n_clusters, 1)
+        whole_number("n_init", self.n_init, 1)
+        if self.n_components is not None:
+            whole_number("n_components", self.n_components, 1, ", or None")
+        one_of("assign_labels", self.assign_labels, ("kmeans", "discretize", "cluster_qr"))
+        if self.eigen_solver not in SOLVERS:
+            raise InputError(f"eigen_solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.eigen_solver!r}.")
+        if isinstance(self._similarity, str) and self._similarity.endswith("nearest_neighbors"):
+            raise InputError(
+                f"affinity={self._similarity!r} is a sparse graph and no kernel to approximate. Use scikit-learn's "
+                "SpectralClustering for it, or its matrix with affinity='precomputed'."
+            )
+        tol = 0.0 if isinstance(self.eigen_tol, str) and self.eigen_tol == "auto" else self.eigen_tol
+        if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < np.inf):
+            raise InputError(f'eigen_tol must be "auto" or a number of at least 0; got {self.eigen_tol!r}.')
+        return int(self.n_clusters if self.n_components is None else self.n_components), float(tol)
+
+    def _similarities(self, objects: Any, kernel: Kernel) -> Array:
+        """The kernel's own matrix, corrected."""
+        if self.correction_ == "none" or not (self.n_negative_ or self.correction_ == "square"):
+            return kernel_matrix(kernel, objects)
+        return whole_approximation(objects, kernel).corrected(self.correction_).factorization.to_dense()
+
+    def _cut_exactly(
+        self, objects: Any, kernel: Kernel, route: Exact, wanted: int, tol: float, seed: int
+    ) -> tuple[Cut, Degrees]:
+        """The cut of the kernel's own matrix, corrected if that was asked for."""
+        if route.psd or self.correction in ("auto", "none"):
+            objects = self._use_exactly(objects, kernel)
+            K = kernel_matrix(kernel, objects)
+            if not route.psd:
+                self._settle_exactly(K, kernel, "none")
+        else:
+            K = self._settle(self._build(objects, kernel)).factorization.to_dense()
+            self._forget_matrix()
+        negative = self._has_negative(K)
+        cut, d = exact_cut(K, wanted, tol=tol, seed=seed)
+        self._check_degrees(d, kernel, negative)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _cut_factored(self, a: Approximation, wanted: int, tol: float, seed: int) -> tuple[Cut, Degrees]:
+        """The cut of an approximation; a sample of the kernel's own values is searched for negative ones."""
+        self._check_connected(a.factorization)
+        n = a.factorization.shape[0]
+        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED), replace=False)))
+        nonnegative = _is_nonnegative(a.kernel)
+        negative = not nonnegative and self._has_negative(Evaluator(a.kernel).block(some, some))
+        d = degrees(a.factorization)
+        self._check_degrees(d, a.kernel, negative)
+        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _check_degrees(self, d: Degrees, kernel: Kernel, negative: bool) -> None:
+        """Warn of rows without a degree, and refuse where negative similarities leave none to most rows."""
+        n = len(d.sums)
+        if not d.n_nonpositive:
+            return
+        if negative and 2 * d.n_nonpositive > n:
+            raise InputError(
+                f"The normalised cut needs similarities >= 0, but with {kernel!r} {d.n_nonpositive} of {n} row "
+                "sums are not above 0. Use a kernel that is not negative, such as 'rbf' or 'laplacian'."
+            )
+        warn(
+            f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
+            "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
+        )
+
+    def _check_cut(self, cut: Cut, negative: bool, wanted: int) -> None:
+        """Warn of an approximation that is too coarse, and of a graph in more pieces than eigenvectors."""
+        if not negative and cut.values[0] > 1.0 + COARSE:
+            warn(
+                f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
+                "and similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
+                "blocks."
+            )
+        if cut.n_pieces > wanted:
+            warn(
+                f"The graph is not connected: to rounding it falls into {cut.n_pieces} pieces, more than the {wanted} "
+                "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma "
+                "(a wider kernel) connects it."
+            )
+
+    def _check_connected(self, f: Factorization) -> None:
+        """A core that falls apart is a graph that does, and its best cut is none of the data's."""
+        if not isinstance(f.core, BlockSparse):
+            return
+        parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
+        if parts <= 1:
+            return
+        told = (
+            f"The approximation keeps no similarities between {parts} groups of its {f.n_blocks} blocks, and a cut "
+            "finds those groups first. Use fewer blocks, or hand in approximation=krein.approximate(..., drop=0.0)."
+        )
+        if parts > self.n_clusters:
+            raise InputError(f"{told} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
+        warn(told)
+
+    def _has_negative(self, K: Array) -> bool:
+        """Whether there are similarities below zero, and a warning if so."""
+        low = float(K.min(initial=0.0))
+        rounding = 1e-12 * max(float(K.max(initial=0.0)), -low)
+        if low >= -rounding:
+            return False
+        share = float((-rounding > K).mean())
+        warn(
+            f"The normalised cut needs similarities >= 0, but {100 * share:.2g} % of those looked at are "
+            f"negative, the smallest {low:.3g}. Use a kernel that is not negative, such as 'rbf'."
+        )
+        return True
+
+    def _labels(self, embedding: Array, seed: int) -> Indices:
+        if self.verbose:
+            print(f"Computing label assignment using {self.assign_labels}")
+        # A piece of hardly any degree has entries whose squares overflow; a power of two changes nothing else.
+        embedding = np.ldexp(embedding, -int(np.frexp(np.abs(embedding).max())[1]))
+        if self.assign_labels == "cluster_qr":
+            return by_pivots(embedding)
+        if self.assign_labels == "discretize":
+            return by_rotation(embedding, stream(seed, 32))
+        start = int(stream(seed, 33).integers(2**31 - 1))
+        found: Indices = sklearn.cluster.k_means(
+            embedding, self.n_clusters, random_state=start, n_init=self.n_init, verbose=bool(self.verbose)
+        )[1]
+        return found
+
+
+def by_pivots(embedding: Array) -> Indices:
+    """Labels by the rows that pivoted QR picks, one for each column (Damle, Minden and Ying, 2019)."""
+    p = embedding.shape[1]
+    pivots = scipy.linalg.qr(embedding.T, mode="r", pivoting=True)[1][:p]
+    left, _, right = np.linalg.svd(embedding[pivots].T)
+    return np.asarray(np.abs(embedding @ (left @ right)).argmax(1))
+
+
+def by_rotation(embedding: Array, rng: np.random.Generator) -> Indices:
+    """Labels by the rotation that brings the rows nearest to indicators (Yu and Shi, 2003)."""
+    columns = embedding / np.linalg.norm(embedding, axis=0).clip(np.finfo(float).tiny)
+    rows = columns / np.linalg.norm(columns, axis=1, keepdims=True).clip(np.finfo(float).tiny)
+    p = rows.shape[1]
+    turn = np.empty((p, p))
+    turn[:, 0] = rows[rng.integers(len(rows))]
+    met = np.zeros(len(rows))
+    for j in range(1, p):  # each next one as far as can be from those before
+        met += np.abs(rows @ turn[:, j - 1])
+        turn[:, j] = rows[np.argmin(met)]
+    labels, fit = np.zeros(len(rows), dtype=np.intp), -np.inf
+    for _ in range(ROUNDS):
+        labels = (rows @ turn).argmax(1)
+        sums = np.zeros((p, p))
+        np.add.at(sums, labels, rows)
+        left, values, right = np.linalg.svd(sums)
+        if values.sum() <= fit * (1.0 + 1e-12):
+            break
+        fit, turn = float(values.sum()), (left @ right).T
+    return np.asarray(labels)
+
+
+def _is_nonnegative(kernel: Kernel) -> bool:
+    """Whether the kernel declares that it has no values below zero."""
+    low = kernel.traits.low
+    return low is not None and low >= 0.0

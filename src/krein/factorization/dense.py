@@ -1,0 +1,137 @@
+"""Dense symmetric matrices, alone or stacked: solves, determinants, bounds, and what to say where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+
+from krein.arrays import EPS, Array
+from krein.errors import IndefiniteError, InputError
+
+__all__ = [
+    "eigh",
+    "eigvalsh",
+    "has_cholesky",
+    "indefinite",
+    "is_diagonal",
+    "logdet",
+    "singular",
+    "solve",
+    "spectral_norm_bounds",
+    "stacked",
+    "strips",
+    "unstacked",
+]
+
+
+def solve(M: Array, b: Array, t: float) -> Array:
+    """(M + tI)⁻¹ b, M indefinite or not: by Cholesky if it exists, else by eigenvalues. Singular is an error."""
+    if b.size == 0:
+        return np.zeros(b.shape)
+    moved = M + t * np.eye(len(M))
+    try:
+        factor = scipy.linalg.cho_factor(moved, check_finite=False)
+        if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
+            return np.asarray(scipy.linalg.cho_solve(factor, b))
+    except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
+        pass
+    values, vectors = np.linalg.eigh(moved)
+    if np.abs(values).min() <= 10 * len(M) * EPS * np.abs(values).max():
+        raise singular("the matrix", values)
+    return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+
+def eigh(M: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and vectors; a diagonal matrix, as the core of a matrix taken whole is, has its own."""
+    if not is_diagonal(M):
+        return np.linalg.eigh(M)
+    order = np.argsort(np.diagonal(M), kind="stable")
+    vectors = np.zeros(M.shape)
+    vectors[order, np.arange(len(M))] = 1.0
+    return np.diagonal(M)[order], vectors
+
+
+def eigvalsh(M: Array) -> Array:
+    """Eigenvalues, ascending."""
+    return np.sort(np.diagonal(M)) if is_diagonal(M) else np.linalg.eigvalsh(M)
+
+
+def has_cholesky(M: Array, t: float) -> bool:
+    """Whether M + tI has a Cholesky factorization."""
+    if is_diagonal(M):
+        return bool(np.all(np.diagonal(M) + t > 0.0))
+    try:
+        scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return False
+    return True
+
+
+def is_diagonal(M: Array) -> bool:
+    """Whether nothing stands off the diagonal."""
+    return bool(np.count_nonzero(M) == np.count_nonzero(np.diagonal(M)))
+
+
+def logdet(M: Array, t: float) -> float:
+    """log det(M + tI), which has to be positive definite."""
+    if not M.size:
+        return 0.0
+    moved = M + t * np.eye(len(M))
+    try:
+        return 2.0 * float(np.log(np.diag(scipy.linalg.cholesky(moved, check_finite=False))).sum())
+    except scipy.linalg.LinAlgError:
+        raise indefinite(min(float(np.linalg.eigvalsh(moved)[0]), 0.0)) from None
+
+
+def singular(what: str, values: Array) -> InputError:
+    """The error for a matrix of these eigenvalues."""
+    sizes = np.abs(values)
+    more = max(0.0, -float(values.min())) + 1e-8 * float(sizes.max())
+    return InputError(
+        f"solve needs a nonsingular matrix, but the smallest |eigenvalue| of {what} is {sizes.min():.2g}, the largest "
+        f"{sizes.max():.3g}. Raise the ridge, by {more or 1.0:.3g} for instance."
+    )
+
+
+def indefinite(smallest: float) -> IndefiniteError:
+    """The error for a log-determinant of a matrix with this smallest eigenvalue."""
+    return IndefiniteError(
+        f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
+        f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
+    )
+
+
+def stacked(blocks: list[Array], square: bool) -> Array:
+    """(m, a, b); of ``square`` blocks that are diagonal to the last bit (m, a): a numbers for a²."""
+    if square and len(blocks[0]) > 1 and all(np.count_nonzero(b) == np.count_nonzero(b.diagonal()) for b in blocks):
+        return np.stack([b.diagonal() for b in blocks])
+    return np.stack(blocks)
+
+
+def unstacked(values: Array) -> Array:
+    """(m, a, b), the blocks that `stacked` was given."""
+    return values if values.ndim == 3 else np.where(np.eye(values.shape[1], dtype=bool), values[:, :, None], 0.0)
+
+
+def strips(stack: Array) -> Iterator[tuple[Array, Array]]:
+    """Parts of stacked blocks (m, a, b), each beside the same part of the transposes where the blocks are square."""
+    m, a, b = stack.shape
+    step = max(1, 2**20 // max(1, b if m == 1 else a * b))
+    for start in range(0, a if m == 1 else m, step):
+        here = slice(start, start + step)
+        if m == 1:
+            yield stack[:, here], stack[:, :, here].transpose(0, 2, 1) if a == b else stack[:, here]
+        else:
+            yield stack[here], stack[here].transpose(0, 2, 1)
+
+
+def spectral_norm_bounds(values: Array) -> Array:
+    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf) if less."""
+    size = np.abs(values)
+    peak = size.max((1, 2), initial=0.0)
+    peak[peak == 0.0] = 1.0
+    size = size / peak[:, None, None]  # no square over- or underflows
+    mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
+    return np.asarray(peak * np.minimum(np.sqrt((size**2).sum((1, 2))), mixed))

@@ -1,0 +1,395 @@
+"""The one value: K ~ U M Uᵀ + s I, with U = blockdiag(U_1 .. U_c) orthonormal block by block, and what follows from it.
+
+In: bases, a core, an order and a shift (the paper's Q, L through `from_links`). Out: products, rows, spectrum, solves
+and determinants, none of which forms an n x n or n x r matrix. Everything above needs only the five verbs `project`,
+`lift`, `gram`, `diagonal` and `rows`. Row order is the caller's in everything public; `bases` and `order` alone show
+the inner one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
+
+from krein.arrays import EPS, Array, Indices, check_indices, grouped
+from krein.errors import InputError
+from krein.factorization.blocksparse import BlockSparse, Ends
+from krein.factorization.core import check_symmetric, congruent, core_logdet, core_solve, row_weights, symmetric_core
+from krein.factorization.dense import eigvalsh
+from krein.factorization.storage import compress, dtype_name, gram, orthonormalise, product, tiles, transposed_product
+
+__all__ = ["EPS", "Factorization"]
+
+
+@dataclass(frozen=True, eq=False)
+class Factorization:
+    """K ~ U M Uᵀ + shift I, with U = diag(U_1, ..., U_c) orthonormal block by block."""
+
+    bases: tuple[Any, ...]  # what is stored of U_i, shape (n_i, stored columns); U_i itself where maps is None
+    core: Array | BlockSparse  # M, symmetric, shape (r, r), r = sum of k_i
+    order: Indices  # order[p] is the caller's row kept at position p
+    shift: float = 0.0
+    maps: tuple[Array, ...] | None = None  # A_i with U_i = bases[i] @ maps[i]: gives back what rounding cost
+
+    def __post_init__(self) -> None:
+        n, r = len(self.order), sum(self.ranks)
+        if n == 0:
+            raise InputError("A factorization needs at least one row; the bases and order are empty.")
+        held = sum(len(b) for b in self.bases)
+        if held != n:
+            raise InputError(f"The bases hold {held} rows, but order names {n}. Each row belongs to one block.")
+        if self.core.shape != (r, r):
+            raise InputError(f"The core must be {r} x {r}, the sum of the ranks; got shape {self.core.shape}.")
+        if not (np.issubdtype(self.order.dtype, np.integer) and self.order.min() >= 0 and self.order.max() < n):
+            raise InputError(f"order must hold integers 0 .. {n - 1}; got {self.order.dtype} {self.order[:5]} ...")
+        if np.bincount(self.order, minlength=n).max() > 1:
+            raise InputError(f"order must name each of the rows 0 .. {n - 1} once; some are named twice.")
+        if not math.isfinite(self.shift):
+            raise InputError(f"shift must be a finite number; got {self.shift!r}.")
+        check_symmetric(self.core)
+
+    @classmethod
+    def from_links(
+        cls, Q_blocks: Sequence[Array], L: Array | BlockSparse, order: Indices | None = None, shift: float = 0.0
+    ) -> Factorization:
+        """Return the paper's Q L Qᵀ + shift I in orthonormal form.
+
+        With the block QR Q_i = U_i R_i the same matrix is U (R L Rᵀ) Uᵀ. Costs n k² and changes nothing but rounding.
+        """
+        blocks = [np.asarray(Q, dtype=np.float64) for Q in Q_blocks]
+        if not blocks or any(Q.ndim != 2 for Q in blocks):
+            raise InputError("Q_blocks must be a non-empty sequence of 2-D arrays, one per block.")
+        if not all(np.isfinite(Q).all() for Q in blocks):
+            raise InputError("Q_blocks hold NaN or infinite values; a factorization needs finite numbers.")
+        size = sum(Q.shape[1] for Q in blocks)
+        L = L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
+        if L.shape != (size, size):
+            raise InputError(f"L must be {size} x {size}, the columns of Q_blocks together; got shape {L.shape}.")
+        pairs = [orthonormalise(np.array(Q, order="F")) for Q in blocks]  # a copy: QR may overwrite it
+        triangles = [R for _, R in pairs]
+        core = congruent(symmetric_core(L), triangles, [Q.shape[1] for Q in blocks])
+        n = sum(len(Q) for Q in blocks)
+        kept = np.arange(n) if order is None else np.asarray(order)
+        return cls(tuple(U for U, _ in pairs), core, kept, float(shift))
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """k_i, the columns of each U_i."""
+        return tuple(A.shape[1] for A in (self.bases if self.maps is None else self.maps))
+
+    @cached_property
+    def spans(self) -> tuple[tuple[slice, slice], ...]:
+        """(positions, columns) of each block."""
+        rows = np.concatenate([[0], np.cumsum([len(b) for b in self.bases])])
+        cols = np.concatenate([[0], np.cumsum(self.ranks)])
+        parts = ([slice(int(a), int(b)) for a, b in pairwise(ends)] for ends in (rows, cols))
+        return tuple(zip(*parts, strict=True))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self.order),) * 2
+
+    @property
+    def rank(self) -> int:
+        """r, the size of the core."""
+        return int(self.core.shape[0])
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.bases)
+
+    @property
+    def dtype(self) -> str:
+        """How the bases are stored."""
+        return str(self.bases[0].dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: bases, their maps, core and order."""
+        maps = 0 if self.maps is None else sum(A.nbytes for A in self.maps)
+        return int(sum(b.nbytes for b in self.bases) + maps + self.core.nbytes + self.order.nbytes)
+
+    def __repr__(self) -> str:
+        kind = "block-sparse" if isinstance(self.core, BlockSparse) else "dense"
+        return (
+            f"Factorization({self.shape[0]} x {self.shape[1]}, {self.n_blocks} blocks, rank {self.rank}, {kind} core, "
+            f"{self.dtype}, {self.nbytes / 2**20:.1f} MiB, shift {self.shift:.4g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from krein.report import summary  # a notebook's business
+
+        return summary.factorization(self)
+
+    # -- the five verbs --------------------------------------------------------------------------------------------
+
+    def project(self, x: Array) -> Array:
+        """Uᵀx for x of shape (n,) or (n, p)."""
+        held = self._rows_of(x, "project")[self.order]
+        out = np.empty((self.rank, *held.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            raw = transposed_product(self.bases[i], held[rows])
+            out[cols] = raw if self.maps is None else self.maps[i].T @ raw
+        return out
+
+    def lift(self, w: Array) -> Array:
+        """U w for w of shape (r,) or (r, p)."""
+        w = np.asarray(w, dtype=np.float64)
+        if w.ndim not in (1, 2) or len(w) != self.rank:
+            raise InputError(f"lift needs {self.rank} rows, one per column of U; got shape {w.shape}.")
+        held = np.empty((self.shape[0], *w.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            held[rows] = product(self.bases[i], w[cols] if self.maps is None else self.maps[i] @ w[cols])
+        out = np.empty_like(held)
+        out[self.order] = held
+        return out
+
+    def gram(self, weights: Array) -> list[Array]:
+        """U_iᵀ D_i U_i for each block, D = diag(weights) in the caller's order."""
+        weights = self._rows_of(weights, "gram")
+        if weights.ndim != 1:
+            raise InputError(f"gram needs one weight per row, 1-D; got shape {weights.shape}.")
+        grams = []
+        for i, (rows, _) in enumerate(self.spans):
+            raw = gram(self.bases[i], weights[self.order[rows]])
+            grams.append(raw if self.maps is None else self.maps[i].T @ raw @ self.maps[i])
+        return grams
+
+    def diagonal(self, core: Array | BlockSparse | None = None) -> Array:
+        """The diagonal of U S Uᵀ for a core S; without one, of the matrix itself, shift included."""
+        blocks = self.core_diagonal_blocks(core)
+        out = np.full(self.shape[0], self.shift if core is None else 0.0)
+        for i, (rows, _) in enumerate(self.spans):
+            inner = blocks[i] if self.maps is None else self.maps[i] @ blocks[i] @ self.maps[i].T
+            places = self.order[rows]
+            for part, stored in tiles(self.bases[i]):
+                out[places[part]] += np.einsum("ij,ij->i", stored @ inner, stored)
+        return out
+
+    def rows(self, indices: Any) -> Array:
+        """The rows ``indices`` of the matrix, (len(indices), n), shift included."""
+        wanted = check_indices(indices, self.shape[0])
+        left = self.basis_rows(wanted)  # sparse: r k work a row with a dense core
+        out = self.lift((left @ self.core).T if isinstance(self.core, np.ndarray) else self.core @ left.T.toarray()).T
+        out[np.arange(len(wanted)), wanted] += self.shift
+        return np.ascontiguousarray(out)
+
+    def basis_rows(self, indices: Any) -> sp.csr_matrix:
+        """The rows ``indices`` of U, sparse: each has the columns of its own block alone."""
+        wanted = check_indices(indices, self.shape[0])
+        parts = self._by_block(wanted)
+        sizes = np.zeros(len(wanted), dtype=np.int64)
+        for i, here, _ in parts:
+            sizes[here] = self.ranks[i]
+        pointer = np.concatenate([[0], np.cumsum(sizes)])
+        data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
+        for i, here, local in parts:
+            cols = self.spans[i][1]
+            spots = pointer[here][:, None] + np.arange(self.ranks[i])
+            data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
+        return sp.csr_matrix((data, columns, pointer), shape=(len(wanted), self.rank))
+
+    def entries(self, rows: Any, cols: Any) -> Array:
+        """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
+        here, there = check_indices(rows, self.shape[0]), check_indices(cols, self.shape[0])
+        out = np.zeros((len(here), len(there)))
+        rights = {j: (yours, right) for j, yours, right in self._by_block(there)}
+        for i, mine, left in self._by_block(here):
+            met = rights if isinstance(self.core, np.ndarray) else self.core.graph[[i]].indices
+            for j in (j for j in met if j in rights):
+                yours, right = rights[j]
+                out[np.ix_(mine, yours)] = left @ self._core_block(i, j) @ right.T
+        out[np.equal.outer(here, there)] += self.shift
+        return out
+
+    def basis_tiles(self, i: int) -> Iterator[tuple[slice, Array]]:
+        """Yield (positions within block i, those rows of U_i in float64)."""
+        for part, stored in tiles(self.bases[i]):
+            yield part, stored if self.maps is None else stored @ self.maps[i]
+
+    __array_ufunc__ = None  # so that v @ f comes here
+
+    def __rmatmul__(self, x: Array) -> Array:
+        return (self @ np.asarray(x).T).T  # symmetric
+
+    def __matmul__(self, x: Array) -> Array:
+        x = self._rows_of(x, "@")
+        return self.lift(self.core @ self.project(x)) + self.shift * x
+
+    def to_dense(self) -> Array:
+        """The n x n matrix. For small n, tests and pictures."""
+        return self.rows(np.arange(self.shape[0]))
+
+    def as_linear_operator(self) -> LinearOperator:
+        """A SciPy LinearOperator that multiplies by this matrix."""
+        return LinearOperator(
+            self.shape, matvec=self.__matmul__, rmatvec=self.__matmul__, matmat=self.__matmul__, dtype=np.dtype(float)
+        )
+
+    def astype(self, dtype: Any) -> Factorization:
+        """The same matrix with bases stored as float64, float32, float16 or int8; the core is carried over exactly.
+
+        The new bases are orthonormal again (through `maps`) and the core is the old matrix seen in them,
+        M <- T M Tᵀ with T_i = (new U_i)ᵀ U_i: the nearest matrix with those bases, and psd if M is.
+        """
+        name = dtype_name(dtype)
+        if name == self.dtype and (self.maps is None) == (name == "float64"):
+            return self
+        bases = list(self.bases) if self.maps is None else [B @ A for B, A in zip(self.bases, self.maps, strict=True)]
+        return compressed(bases, self.core, self.order, self.shift, name)[0]
+
+    # -- spectrum, exact from the core -----------------------------------------------------------------------------
+
+    @cached_property
+    def _core_eigenvalues(self) -> Array:
+        return self.core.eigenvalues() if isinstance(self.core, BlockSparse) else eigvalsh(self.core)
+
+    def eigenvalues(self) -> Array:
+        """The r eigenvalues of M plus the shift, ascending; the other n - r eigenvalues are the shift itself.
+
+        U is orthonormal, so these are the matrix's own: O(r³), whatever n.
+        """
+        return self._core_eigenvalues + self.shift
+
+    def ends(self) -> Ends:
+        """The smallest and largest eigenvalue of the n x n matrix with what is known of their error."""
+        if isinstance(self.core, BlockSparse):
+            e, exact = self.core.ends, self.core.ends.exact
+            bounds = [e.smallest, e.largest, e.lower_bound, e.upper_bound]
+            residual = e.residual
+        else:
+            values = self._core_eigenvalues
+            bounds = [values.min(initial=np.inf), values.max(initial=-np.inf)] * 2
+            residual, exact = 0.0, True
+        low, high, lower, upper = (float(b) + self.shift for b in bounds)
+        if self.shape[0] > self.rank:  # the shift is an eigenvalue too
+            low, lower = min(low, self.shift), min(lower, self.shift)
+            high, upper = max(high, self.shift), max(upper, self.shift)
+        return Ends(low, high, residual, lower, upper, exact)
+
+    def smallest_eigenvalue(self) -> float:
+        """The smallest eigenvalue of the n x n matrix; for a block-sparse core a Ritz value (`ends` has its bound)."""
+        return self.ends().smallest
+
+    def n_negative(self, tol: float | None = None) -> int:
+        """How many of the n eigenvalues are below -tol, by default 10 r u |M|."""
+        values = self.eigenvalues()
+        if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
+            raise InputError(f"tol must be a number of at least 0, or None; got {tol!r}.")
+        if tol is None:
+            tol = 10 * max(1, self.rank) * EPS * float(np.abs(self._core_eigenvalues).max(initial=0.0))
+        outside = self.shape[0] - self.rank if self.shift < -tol else 0
+        return int((values < -tol).sum()) + outside
+
+    def frobenius(self) -> float:
+        """The Frobenius norm of the n x n matrix."""
+        if isinstance(self.core, BlockSparse):
+            inside = self.core.frobenius(self.shift)
+        else:
+            inside = (
+                float(scipy.linalg.norm((self.core + self.shift * np.eye(self.rank)).ravel())) if self.rank else 0.0
+            )
+        return float(np.hypot(inside, math.sqrt(self.shape[0] - self.rank) * self.shift))
+
+    # -- solves ----------------------------------------------------------------------------------------------------
+
+    def solve(self, b: Array, ridge: float = 0.0) -> Array:
+        """(K + ridge I)⁻¹ b, K's own shift included; b of shape (n,) or (n, p).
+
+        With t = shift + ridge it is U (M + tI)⁻¹ Uᵀb on the span of U and b / t off it.
+        """
+        b = self._rows_of(b, "solve")
+        t = self._ridge(ridge, "solve")
+        inside = self.project(b)
+        x = self.lift(core_solve(self.core, inside, t))
+        if self.shape[0] > self.rank:
+            x += (b - self.lift(inside)) / t
+        return x
+
+    def logdet(self, ridge: float = 0.0) -> float:
+        """log det(K + ridge I) of a positive definite matrix: logdet(M + tI) + (n - r) log t, t = shift + ridge."""
+        t = self._ridge(ridge, "logdet")
+        outside = self.shape[0] - self.rank
+        return core_logdet(self.core, t) + (outside * math.log(t) if outside else 0.0)
+
+    def _ridge(self, ridge: float, verb: str) -> float:
+        if isinstance(ridge, bool) or not isinstance(ridge, int | float | np.number) or not math.isfinite(ridge):
+            raise InputError(f"{verb} needs a finite number as ridge; got {ridge!r}.")
+        t = self.shift + float(ridge)
+        if t <= 0.0 and self.shape[0] > self.rank:
+            raise InputError(
+                f"{verb} needs shift + ridge > 0, because {self.shape[0] - self.rank} of {self.shape[0]} eigenvalues "
+                f"are that sum; got {self.shift:g} + {float(ridge):g}. Pass ridge > {max(0.0, -self.shift):g}."
+            )
+        return t
+
+    def _rows_of(self, x: Any, verb: str) -> Array:
+        x = np.asarray(x)
+        if x.dtype.kind not in "biuf":
+            raise InputError(f"{verb} needs real numbers; got dtype {x.dtype}.")
+        if x.ndim not in (1, 2) or len(x) != self.shape[0]:
+            raise InputError(f"{verb} needs an array of {self.shape[0]} rows (1-D or 2-D); got shape {x.shape}.")
+        return np.asarray(x, dtype=np.float64)
+
+    @cached_property
+    def _positions(self) -> Indices:
+        places = np.empty_like(self.order, dtype=np.intp)
+        places[self.order] = np.arange(len(self.order))
+        return places
+
+    def _by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
+        """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
+        places = self._positions[wanted]
+        block = np.searchsorted([rows.stop for rows, _ in self.spans], places, side="right")
+        parts: list[tuple[int, Indices, Array]] = []
+        for i, here in grouped(block):
+            local = self.bases[i][places[here] - self.spans[i][0].start].astype(np.float64)
+            parts.append((i, here, local if self.maps is None else local @ self.maps[i]))
+        return parts
+
+    def _core_block(self, i: int, j: int) -> Array:
+        if isinstance(self.core, BlockSparse):
+            return self.core.block(i, j)
+        return self.core[self.spans[i][1], self.spans[j][1]]
+
+    def core_diagonal_blocks(self, core: Array | BlockSparse | None = None) -> list[Array]:
+        """The blocks M_ii of the core, or of another one of its shape."""
+        core = self.core if core is None else core
+        if core.shape != (self.rank, self.rank):
+            raise InputError(f"diagonal needs a core of shape {(self.rank, self.rank)}; got {core.shape}.")
+        if isinstance(core, BlockSparse):
+            return core.diagonal_blocks()
+        return [core[cols, cols] for _, cols in self.spans]
+
+    def with_core(self, core: Array | BlockSparse, shift: float) -> Factorization:
+        """The same bases with another core and shift."""
+        return replace(self, core=core, shift=float(shift))
+
+
+def compressed(
+    bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str, dense: bool = False
+) -> tuple[Factorization, list[Array]]:
+    """Return the factorization with bases stored as ``name``, and T_i = (new U_i)ᵀ U_i. Empties ``bases``."""
+    ranks = [U.shape[1] for U in bases]
+    stored, maps, turns = [], [], []
+    needed = row_weights(core, ranks) if name in ("float16", "int8") else [np.empty((0, 0))] * len(ranks)
+    for i, weights in enumerate(needed):
+        U, bases[i] = np.asarray(bases[i], dtype=np.float64), None
+        B, A, T = compress(U, name, weights)
+        stored.append(B)
+        maps.append(A)
+        turns.append(T)
+    moved = core if name == "float64" else congruent(core, turns, ranks)
+    moved = moved.to_dense() if dense and isinstance(moved, BlockSparse) else moved
+    return Factorization(tuple(stored), moved, order, shift, None if name == "float64" else tuple(maps)), turns

@@ -1,0 +1,257 @@
+"""How negative can it get: Lanczos on any operator, Gershgorin's bound, and a certificate for a factorization.
+
+In: an operator, or a factorization. Out: estimates that carry their own error. Section 4.1 of the paper, and what it
+takes to rely on it: plain Lanczos underestimates |lambda_min| often enough that its residual has to be added.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from tqdm import tqdm
+
+from krein.arrays import EPS, Array, seed_from, stream
+from krein.errors import InputError
+from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
+from krein.factorization.dense import has_cholesky
+from krein.factorization.factorization import Factorization
+
+__all__ = ["Certificate", "GershgorinBound", "LanczosResult", "certify", "gershgorin", "lanczos"]
+
+STREAMED_ROWS = 20_000  # up to this n Gershgorin looks at every row
+SAMPLED_ROWS = 2_000
+STRIP = 2**24  # numbers of a strip of rows
+
+
+@dataclass(frozen=True, eq=False)
+class LanczosResult:
+    """What Lanczos found: an eigenvalue lies within ``residual`` of ``smallest``; a smaller one may be missed."""
+
+    smallest: float
+    largest: float
+    residual: float  # of the smallest Ritz value
+    residual_largest: float
+    iterations: int
+    ritz_values: Array  # the genuine ones, ascending
+    n_spurious: int  # Ritz values recognised as artefacts of lost orthogonality and ignored
+
+    @property
+    def shift(self) -> float:
+        """What to add to be psd, with the residual on top: max(0, residual - smallest)."""
+        return max(0.0, self.residual - self.smallest)
+
+
+def lanczos(operator: Any, iterations: int | None = None, random_state: Any = None, verbose: int = 0) -> LanczosResult:
+    """Estimate the ends of a symmetric operator's spectrum from products alone, by default 2 sqrt(n) of them.
+
+    No reorthogonalisation, so two vectors are kept whatever the number of steps. The price is spurious Ritz values;
+    after Cullum and Willoughby a simple eigenvalue of the tridiagonal T that is also one of T without its first row
+    and column belongs to no eigenvector, and is ignored.
+    """
+    n = _check_operator(operator)
+    if iterations is not None and not (isinstance(iterations, int | np.integer) and iterations >= 1):
+        raise InputError(f"iterations must be a positive integer or None for 2 sqrt(n); got {iterations!r}.")
+    steps = min(n, math.ceil(2 * math.sqrt(n))) if iterations is None else int(iterations)
+    vector = stream(seed_from(random_state), 0).standard_normal(n)
+    vector /= np.linalg.norm(vector)
+    previous, beta = np.zeros(n), 0.0
+    alphas, betas = np.empty(steps), np.empty(steps)
+    for j in tqdm(range(steps), desc="lanczos", disable=not verbose, leave=False):
+        product = np.asarray(operator @ vector)
+        if product.dtype.kind not in "biuf":
+            raise InputError(f"lanczos needs a real operator; its product is {product.dtype}.")
+        image = np.array(product, dtype=np.float64)
+        if image.shape != (n,):
+            raise InputError(f"The operator times a vector of shape {(n,)} must have that shape; got {image.shape}.")
+        mirrored, before = float(previous @ image), beta  # the same number if the operator is symmetric
+        image -= beta * previous
+        alphas[j] = vector @ image
+        image -= alphas[j] * vector
+        beta = betas[j] = float(scipy.linalg.norm(image, check_finite=False))
+        if not math.isfinite(beta):
+            raise InputError("The operator gave NaN or infinite values; Lanczos needs finite products.")
+        size = max(np.abs(alphas[: j + 1]).max(), betas[: j + 1].max())
+        if before > 1e-6 * size and abs(mirrored - before) > 1e-3 * size:  # a vector divided by less is rounding
+            raise InputError(
+                f"lanczos needs a symmetric operator; uᵀAv is {mirrored:.4g}, vᵀAu is {before:.4g}. Pass (A + Aᵀ) / 2."
+            )
+        if beta <= 10 * EPS * size:  # an invariant subspace: nothing more to see from this start
+            betas[j], steps = 0.0, j + 1
+            break
+        previous, vector = vector, image / beta
+    return _ritz(alphas[:steps], betas[:steps])
+
+
+def _ritz(alphas: Array, betas: Array) -> LanczosResult:
+    """Ritz values of T = tridiag(betas, alphas, betas), the spurious ones removed, with residuals of both ends."""
+    try:
+        values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1])
+    except scipy.linalg.LinAlgError:  # LAPACK's quick way can fail on the many copies that lost orthogonality makes
+        values, vectors = scipy.linalg.eigh_tridiagonal(alphas, betas[:-1], lapack_driver="stev")
+    floor = len(values) * EPS * np.abs(values).max()  # what rounding leaves of a residual
+    residuals = betas[-1] * np.abs(vectors[-1]) + floor  # |A x - theta x| of each Ritz pair
+    genuine = np.ones(len(values), dtype=bool)
+    if len(values) > 2:
+        deflated = scipy.linalg.eigvalsh_tridiagonal(alphas[1:], betas[1:-1])
+        simple = np.ones(len(values), dtype=bool)
+        close = np.diff(values) <= floor
+        simple[1:] &= ~close
+        simple[:-1] &= ~close
+        spot = np.clip(np.searchsorted(deflated, values), 1, len(deflated) - 1)
+        gap = np.minimum(np.abs(deflated[spot] - values), np.abs(deflated[spot - 1] - values))
+        # T and T without its first row share a value exactly where the start vector has no part in it; one that has a
+        # part is an eigenvalue, however close the two come by rounding
+        unseen = np.abs(vectors[0]) <= 1e-8
+        genuine = ~(simple & unseen & (gap <= floor))
+        genuine[[0, -1]] |= not genuine.any()
+    found = np.flatnonzero(genuine)
+    low, high = found[0], found[-1]
+    return LanczosResult(
+        smallest=float(values[low]),
+        largest=float(values[high]),
+        residual=float(residuals[low]),
+        residual_largest=float(residuals[high]),
+        iterations=len(alphas),
+        ritz_values=values[genuine],
+        n_spurious=int((~genuine).sum()),
+    )
+
+
+def _check_operator(operator: Any) -> int:
+    shape = getattr(operator, "shape", None)
+    if shape is None or not hasattr(operator, "__matmul__"):
+        raise InputError(
+            "lanczos needs something with a shape that multiplies by @ (an array, a sparse matrix, a LinearOperator, "
+            f"a Factorization); got {type(operator).__name__}."
+        )
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
+        raise InputError(f"lanczos needs a square operator with at least one row; got shape {tuple(shape)}.")
+    return int(shape[0])
+
+
+@dataclass(frozen=True)
+class GershgorinBound:
+    """No eigenvalue is below ``lower``. ``sampled`` is the lowest disc among the rows that were looked at.
+
+    With 95 % confidence at most ``uncovered`` of all rows have a disc below ``sampled``; 0 if all were seen.
+    """
+
+    lower: float
+    sampled: float
+    n_rows: int
+    uncovered: float
+
+
+def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None) -> GershgorinBound:
+    """Bound the smallest eigenvalue by row sums (paper, Sec. 4.2): lambda >= min_i K_ii - sum_{j != i} |K_ij|.
+
+    Up to 20,000 rows are streamed in strips: n² k work, a strip's memory. Beyond, or with ``n_rows``, a sample is
+    looked at, and ``lower`` comes from |K_ij| <= (|U| |M| |U|ᵀ)_ij instead, which costs one product and holds for all.
+    ``matrix`` is a Factorization, or anything with `shape` and `rows(indices)` (then all rows must be streamed).
+    """
+    if not (hasattr(matrix, "shape") and hasattr(matrix, "rows")):
+        raise InputError(f"gershgorin needs a matrix with shape and rows(indices); got {type(matrix).__name__}.")
+    if n_rows is not None and not (isinstance(n_rows, int | np.integer) and n_rows >= 1):
+        raise InputError(f"n_rows must be a positive integer or None for as many as are affordable; got {n_rows!r}.")
+    n = matrix.shape[0]
+    sampled = (n > STREAMED_ROWS) if n_rows is None else n_rows < n
+    if sampled and not isinstance(matrix, Factorization):
+        raise InputError(
+            f"A sampled Gershgorin bound ({n_rows or SAMPLED_ROWS} of {n} rows) needs a Factorization; got "
+            f"{type(matrix).__name__}. Pass n_rows={n} to look at every row."
+        )
+    count = min(n, SAMPLED_ROWS if n_rows is None else n_rows) if sampled else n
+    rows = np.sort(stream(seed_from(random_state), 0).choice(n, count, replace=False)) if sampled else np.arange(n)
+    lowest = math.inf
+    step = max(1, STRIP // n)
+    for start in range(0, count, step):
+        wanted = rows[start : start + step]
+        strip = matrix.rows(wanted)
+        centre = strip[np.arange(len(wanted)), wanted]
+        lowest = min(lowest, float((centre + np.abs(centre) - np.abs(strip).sum(1)).min()))
+    if not sampled:
+        return GershgorinBound(lowest, lowest, count, 0.0)
+    return GershgorinBound(_absolute_bound(matrix), lowest, count, min(1.0, math.log(1 / 0.05) / count))
+
+
+def _absolute_bound(f: Factorization) -> float:
+    """The lowest disc if every |K_ij| were as large as (|U| |M| |U|ᵀ)_ij + |shift| [i = j], which it never exceeds."""
+    sizes = f.core.map_blocks(lambda i, j, b: np.abs(b), f.ranks) if isinstance(f.core, BlockSparse) else np.abs(f.core)
+    columns = np.zeros(f.rank)  # |U|ᵀ 1
+    for i, (_, cols) in enumerate(f.spans):
+        for _, U in f.basis_tiles(i):
+            columns[cols] += np.abs(U).sum(0)
+    weights = sizes @ columns
+    total = np.full(f.shape[0], abs(f.shift))
+    for i, (rows, cols) in enumerate(f.spans):
+        for part, U in f.basis_tiles(i):
+            total[f.order[rows][part]] += np.abs(U) @ weights[cols]
+    centre = f.diagonal()
+    return float((centre + np.abs(centre) - total).min())
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Whether a factorization is psd: ``margin`` is its smallest eigenvalue (or a bound from below), ``tolerance`` the
+    rounding it was allowed.
+    """
+
+    psd: bool
+    margin: float
+    tolerance: float
+    rigorous: bool  # False where a core too large to factor left only a Ritz value minus its residual to go by
+
+    def __bool__(self) -> bool:
+        return self.psd
+
+
+def certify(f: Factorization) -> Certificate:
+    """Decide whether ``f`` is psd up to rounding.
+
+    U is orthonormal, so f is psd exactly when M + shift I is and, if r < n, shift >= 0. The proof is a Cholesky
+    factorization of M + (shift + eps) I with eps = 10 r u (|M| + |shift|): it exists or it does not. O(r³), for the
+    margin too; large block-sparse cores are decided by block Gershgorin or a Rayleigh quotient where those can, and
+    else by a Cholesky factorization that fills in as few blocks as it can.
+    """
+    if not isinstance(f, Factorization):
+        raise InputError(f"certify needs a Factorization; got {type(f).__name__}. Use lanczos for other operators.")
+    _check_orthonormal(f)
+    ends = f.ends()
+    norm = max(abs(ends.smallest - f.shift), abs(ends.largest - f.shift)) + abs(f.shift)
+    tolerance = 10 * max(1, f.rank) * EPS * norm
+    outside = f.shift >= -tolerance or f.rank == f.shape[0]
+    if ends.exact:
+        proven = ends.smallest >= -tolerance and (isinstance(f.core, BlockSparse) or _has_cholesky(f, tolerance))
+        return Certificate(bool(outside and proven), ends.smallest, tolerance, rigorous=True)
+    if ends.lower_bound >= -tolerance:
+        return Certificate(bool(outside), ends.lower_bound, tolerance, rigorous=True)
+    if ends.smallest < -tolerance:  # a Rayleigh quotient below zero is proof enough
+        return Certificate(False, ends.smallest, tolerance, rigorous=True)
+    low = ends.smallest - ends.residual
+    if f.rank <= DENSE_LIMIT or (isinstance(f.core, BlockSparse) and f.core.can_factor):
+        proven = _has_cholesky(f, tolerance)  # and that overrules what Lanczos saw
+        margin = max(low, -tolerance) if proven else min(low, -tolerance)
+        return Certificate(bool(outside and proven), margin, tolerance, rigorous=True)
+    return Certificate(bool(outside and low >= -tolerance), low, tolerance, rigorous=False)
+
+
+def _check_orthonormal(f: Factorization) -> None:
+    """Refuse bases that are not orthonormal: UᵀU z = z for a random z, or nothing here is true. n k work."""
+    z = stream(0, 0).standard_normal(f.rank)
+    gap = float(np.linalg.norm(f.project(f.lift(z)) - z)) if f.rank else 0.0
+    if not gap <= 1e-6 * float(np.linalg.norm(z)):
+        raise InputError(
+            f"A factorization has its core's spectrum only if its bases are orthonormal; |UᵀU z - z| is {gap:.3g} "
+            "for a random z. Use Factorization.from_links, which makes them so."
+        )
+
+
+def _has_cholesky(f: Factorization, tolerance: float) -> bool:
+    move = f.shift + (tolerance or np.finfo(float).tiny)  # a zero core has a zero tolerance, and is psd
+    if isinstance(f.core, BlockSparse) and f.core.can_factor:
+        return f.core.cholesky(move) is not None
+    return has_cholesky(f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core, move)

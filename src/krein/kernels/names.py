@@ -1,0 +1,192 @@
+"""A kernel's name, or a function of the user's, in; a kernel bound to the data out.
+
+scikit-learn's names and parameters mean what they mean there: ``gamma="scale"`` is 1 / (d var X), "auto" and None are
+1 / d, and ``degree`` and ``coef0`` go where a kernel has them. A krein kernel brings its own parameters; those it
+leaves open it binds to the data itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from krein import kernels
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
+from krein.kernels.collections import is_sparse, rows
+from krein.kernels.counting import note
+from krein.kernels.geometry import scale_gamma
+from krein.kernels.kernel import is_number
+
+__all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
+
+NAMES: dict[str, type[Kernel]] = {
+    "rbf": kernels.RBF,
+    "poly": kernels.Polynomial,
+    "polynomial": kernels.Polynomial,
+    "sigmoid": kernels.Sigmoid,
+    "laplacian": kernels.Laplacian,
+    "linear": kernels.Linear,
+    "cosine": kernels.Cosine,
+    "tl1": kernels.TL1,
+    "elm": kernels.ELM,
+    "arccosine": kernels.ArcCosine,
+    "ntk": kernels.NTK,
+    "sphere-polynomial": kernels.SpherePolynomial,
+}
+
+
+def kernel_for(
+    kernel: Any,
+    X: Any,
+    *,
+    gamma: Any = None,
+    degree: float = 3,
+    coef0: float = 1.0,
+    params: dict[str, Any] | None = None,
+    weights: Array | None = None,
+) -> Kernel:
+    """Return the kernel that ``kernel`` names, every parameter bound to X; ``weights`` count rows of X repeatedly."""
+    if params is not None and not isinstance(params, dict):
+        raise InputError(f"kernel_params must be a dict of parameters, or None; got {params!r}.")
+    if isinstance(kernel, str):
+        if kernel not in NAMES:
+            known = ", ".join(map(repr, [*NAMES, "precomputed"]))
+            raise InputError(f"kernel must be one of {known}, a krein kernel or a callable k(A, B); got {kernel!r}.")
+        kind = NAMES[kernel]
+        given = dict(params or {})
+        own = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        for name, value in (("degree", degree), ("coef0", coef0)):
+            if name in own and kind in (Polynomial, Sigmoid):
+                given.setdefault(name, value)
+        if "gamma" in own and given.get("gamma") is None:
+            given["gamma"] = resolved_gamma(gamma, X, weights)
+        if unknown := sorted(set(given) - own):
+            raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
+        return kind(**given).bind(X)
+    if isinstance(kernel, Kernel):
+        filled = _filled(kernel, gamma, X, weights)
+        note(filled.bind_entries(count_objects(X)))
+        return filled.bind(X)
+    if callable(kernel) and not isinstance(kernel, type):
+        function = partial(kernel, **params) if params else kernel
+        return FromCallable(pair_function(function) if _takes_pairs(function, X) else function)
+    return as_kernel(kernel)  # says what is wrong with it
+
+
+def check_beside(machine: Any, kernel: Any) -> None:
+    """Refuse parameters of named kernels and of functions beside a krein kernel, which would not be told of them."""
+    if not isinstance(kernel, Kernel):
+        return
+    given = changed(machine, ("degree", "coef0", "kernel_params"))
+    if given:
+        told = ", ".join(f"{name}={getattr(machine, name)!r}" for name in given)
+        raise InputError(
+            f"{told} was given beside {kernel!r}, which has parameters of its own. Give them to the kernel object, or "
+            'name a kernel: kernel="poly" has a degree.'
+        )
+
+
+def changed(machine: Any, names: Sequence[str]) -> list[str]:
+    """Those of an estimator's parameters that are not at their defaults."""
+    defaults = {field.name: field.default for field in fields(machine)}
+    return [name for name in names if not _same(getattr(machine, name), defaults[name])]
+
+
+def _same(value: Any, default: Any) -> bool:
+    return (
+        value is default or (np.ndim(value) == 0 and bool(value == default)) or (isinstance(value, dict) and not value)
+    )
+
+
+def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
+    """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
+    if is_number(gamma) and gamma > 0:
+        return float(gamma)
+    if gamma is None or (isinstance(gamma, str) and gamma == "auto"):
+        return 1.0 / float(X.shape[1])
+    if isinstance(gamma, str) and gamma == "scale":
+        if weights is None:
+            return scale_gamma(X, kernels.RBF())
+        variance = _variance(X, weights)
+        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+    raise InputError(
+        f'gamma must be "scale", "auto", None or a number above 0 ("tune" where there is a score); got {gamma!r}.'
+    )
+
+
+def _variance(X: Any, weights: Array) -> float:
+    """Var X over all entries, rows counted as often as their weights say, so that a weight of 2 is a row twice."""
+    w = weights / weights.sum()
+    values = X.astype(np.float64)
+    if is_sparse(values):
+        mean = float(w @ np.asarray(values.sum(1)).ravel() / X.shape[1])
+        square = float(w @ np.asarray(values.multiply(values).sum(1)).ravel() / X.shape[1])
+        return max(0.0, square - mean * mean)
+    mean = float(w @ values.sum(1)) / X.shape[1]
+    return float(w @ np.square(values - mean).sum(1) / X.shape[1])
+
+
+def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel:
+    """A krein kernel whose gamma is open takes a number given to the estimator; two numbers are one too many."""
+    if not is_number(gamma):
+        if gamma is None or not _has_open_gamma(kernel):
+            return kernel
+        return replace(kernel, gamma=resolved_gamma(gamma, X, weights))  # type: ignore[type-var]
+    if _has_open_gamma(kernel):
+        return replace(kernel, gamma=float(gamma))  # type: ignore[type-var]
+    raise InputError(
+        f"gamma={gamma!r} was given beside {kernel!r}, which has {'its own' if hasattr(kernel, 'gamma') else 'none'}. "
+        "Give it in one place: leave gamma at its default, or pass the kernel without it."
+    )
+
+
+def _has_open_gamma(kernel: Kernel) -> bool:
+    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None
+
+
+def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
+    """Whether a function compares two single rows (scikit-learn's pairwise metrics) instead of two collections."""
+    return is_vectors(X) and not is_sparse(X) and count_objects(X) >= 3 and takes(function, X) == "pairs"
+
+
+def takes(function: Callable[..., Any], X: Any) -> str | None:
+    """What a function compares of these rows, at least 3: "collections", "pairs" or, where it fails, None of both."""
+    A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
+    try:
+        note(6)
+        if np.shape(function(A, B)) == (2, 3):
+            return "collections"
+    except Exception:  # whatever it raises, it does not take collections; if it takes no pairs either, that is said
+        pass
+    try:
+        note(1)
+        return "pairs" if np.ndim(function(A[0], B[0])) == 0 else None
+    except Exception:
+        return None
+
+
+def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], Array]:
+    """Return k(A, B) -> array for a function of two single objects."""
+    return _Pairs(function)
+
+
+class _Pairs:
+    """A function of two objects, applied to all pairs; equal to another of the same function, so that caches work."""
+
+    def __init__(self, function: Callable[[Any, Any], float]) -> None:
+        self.function = function
+
+    def __call__(self, A: Any, B: Any) -> Array:
+        return np.array([[float(self.function(a, b)) for b in B] for a in A]).reshape(len(A), len(B))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pairs) and other.function == self.function
+
+    def __hash__(self) -> int:
+        return hash((_Pairs, self.function))

@@ -1,0 +1,312 @@
+"""A matrix of similarities (or distances) as a kernel: dense, sparse, or in a file larger than memory.
+
+Its objects are indices. Only the blocks asked for are read, along the shorter side, and the pages of a file are given
+back after each: what a process holds does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from krein.arrays import Array, Indices, stream
+from krein.errors import InputError, one_of
+from krein.kernels.collections import is_sparse
+from krein.kernels.kernel import Kernel, Traits
+
+__all__ = ["ASYMMETRY", "Precomputed", "as_float", "largest_asymmetry", "open_matrix"]
+
+ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}  # |S_ij - S_ji| <= this times max |S| is rounding
+STRIP = 1024  # rows compared at once, so that checking n² numbers needs no second n²
+WHOLE = 2**28  # entries of a file up to which "auto" looks at all of them
+LOOKED_AT = 512  # rows and columns of a larger one, where they meet
+WHOLLY = 4  # rows and columns of it that are looked at from end to end
+STEP = 2**22  # entries of a file read at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Precomputed(Kernel):
+    """A given symmetric matrix S as a kernel: its objects are indices, 0 to n - 1, as a 1-D array or one column.
+
+    S may be an ndarray, a memory-mapped one, the path of an .npy file or a SciPy sparse matrix (what it does not store
+    is 0). NaN, infinity and asymmetry are refused with the place of the worst entry; ``asymmetric="average"`` takes
+    (S + Sᵀ) / 2 instead, block by block. ``check`` says how much is looked at: "all", strip by strip, or "sample", 512
+    rows and columns where they meet and 4 of them whole, so that each object is seen in both orders; "auto" is all of
+    it up to 2²⁸ entries of a file, beyond a sample, as ``repr`` says. `Evaluator` checks every block it reads for NaN
+    besides. Two are equal if they hold the same S; copying copies no numbers.
+    """
+
+    S: Any
+    _: KW_ONLY
+    asymmetric: str = "refuse"
+    check: str = "auto"
+
+    compares: ClassVar[str] = "indices"
+
+    def __post_init__(self) -> None:
+        one_of("asymmetric", self.asymmetric, ("refuse", "average"))
+        one_of("check", self.check, ("auto", "all", "sample"))
+        S = open_matrix(self.S) if isinstance(self.S, str | os.PathLike) else self.S
+        if isinstance(S, np.lib.npyio.NpzFile):
+            names = list(S.files)
+            how = "scipy.sparse.load_npz(path)" if "indptr" in names else "numpy.load(path)[name]"
+            raise InputError(
+                f"Precomputed needs one matrix, an .npy file for instance; got an .npz archive of {len(names)} arrays "
+                f"({', '.join(names[:5])}). Load the one that is meant, and pass it: Precomputed({how})."
+            )
+        if is_sparse(S):
+            S = S.tocsr()
+        elif np.ma.is_masked(S):
+            count = int(np.ma.getmaskarray(S).sum())
+            raise InputError(f"Precomputed needs every similarity; {count} of {S.size} are masked. Fill them in.")
+        elif not isinstance(S, np.ndarray) or isinstance(S, np.ma.MaskedArray):
+            S = np.asarray(S)
+        if len(S.shape) != 2 or S.shape[0] != S.shape[1] or S.dtype.kind not in "biuf":
+            raise InputError(
+                f"Precomputed needs a square matrix of real numbers; got {S.dtype} values of shape {S.shape}. For "
+                "similarities to new "
+                "objects give the matrix over old and new objects together, and use their indices."
+            )
+        object.__setattr__(self, "S", S)
+        if self.check == "auto":
+            large = isinstance(S, np.memmap) and S.size > WHOLE
+            object.__setattr__(self, "check", "sample" if large else "all")
+        _check_matrix(S, self.check, self.asymmetric == "refuse")
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=None)
+
+    @property
+    def n_objects(self) -> int:
+        """How many objects S compares."""
+        return int(self.S.shape[0])
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        a = self._indices(A)
+        b = a if B is None or B is A else self._indices(B)
+        if self.asymmetric == "average":
+            return 0.5 * as_float(_read(self.S, a, b)) + 0.5 * as_float(_read(self.S, b, a)).T
+        if len(b) < len(a) and not is_sparse(self.S):  # S is symmetric, and whole rows lie together
+            return as_float(_read(self.S, b, a)).T
+        return as_float(_read(self.S, a, b))
+
+    def diag(self, A: Any) -> Array:
+        a = self._indices(A)
+        if is_sparse(self.S):
+            return as_float(np.asarray(self.S.diagonal()[a]))
+        values = np.empty(len(a), dtype=self.S.dtype)
+        for start in range(0, len(a), STRIP):  # a page or more is read for each
+            part = a[start : start + STRIP]
+            values[start : start + STRIP] = self.S[part, part]
+            _give_back(self.S)
+        return as_float(values)
+
+    def _indices(self, A: Any) -> Indices:
+        a = np.asarray(A)
+        if a.ndim == 2 and a.shape[1] == 1:
+            a = a[:, 0]
+        whole = a.dtype.kind in "iu" or (a.dtype.kind == "f" and bool(np.all(a == np.floor(a))))
+        if a.ndim != 1 or not (whole or a.size == 0):
+            raise InputError(
+                f"The objects of {self!r} are indices into it: it needs whole numbers, as a 1-D array or one column; "
+                f"got {a.dtype} values "
+                f"of shape {np.shape(A)}. Use numpy.arange(n) for all objects."
+            )
+        if a.size and not (a.min() >= 0 and a.max() < self.n_objects):
+            raise InputError(
+                f"The objects of {self!r} are the indices 0 to {self.n_objects - 1}; got values from {a.min()} to "
+                f"{a.max()}. Keep to that range."
+            )
+        return a.astype(np.intp)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Precomputed) and other.S is self.S and other.asymmetric == self.asymmetric
+
+    def __hash__(self) -> int:
+        return hash((Precomputed, id(self.S), self.asymmetric))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Precomputed:
+        return self  # scikit-learn's clone copies parameters deeply; S may be as large as the disk
+
+    def __repr__(self) -> str:
+        kind = "sparse" if is_sparse(self.S) else "memory-mapped" if isinstance(self.S, np.memmap) else "dense"
+        how = ", averaged with its transpose" if self.asymmetric == "average" else ""
+        how += ", checked on a sample" if self.check == "sample" else ""
+        return f"Precomputed(<{self.n_objects} x {self.n_objects} {kind} {self.S.dtype} matrix{how}>)"
+
+
+def largest_asymmetry(S: Any) -> tuple[float, int, int]:
+    """Return the largest |S_ij - S_ji| and its i and j, in strips: O(n) memory beside S."""
+    worst, at = 0.0, (0, 0)
+    for rows, columns in _tiles(S.shape[0], STRIP if isinstance(S, np.memmap) else S.shape[0]):
+        with np.errstate(over="ignore"):
+            gaps = np.abs(as_float(S[rows, columns]) - as_float(S[columns, rows].T))
+        _give_back(S)
+        if gaps.size:
+            flat = int(np.argmax(gaps))
+            i, j = divmod(flat, gaps.shape[1])
+            if gaps[i, j] > worst:
+                worst, at = float(gaps[i, j]), (rows.start + i, columns.start + j)
+    return worst, *at
+
+
+def as_float(values: Any) -> Array:
+    """Real numbers as float32 or float64; anything else as it is."""
+    floats = values.dtype in (np.float32, np.float64) or values.dtype.kind not in "biuf"
+    return values if floats else values.astype(np.float64)  # type: ignore[no-any-return]
+
+
+def open_matrix(path: str | os.PathLike[str]) -> Any:
+    """Return the array in an .npy file, memory-mapped."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{os.fspath(path)!r} cannot be opened as a NumPy array: {error}. Write it with numpy.save, or "
+            "numpy.lib.format.open_memmap for one larger than memory; for raw numbers pass a numpy.memmap."
+        ) from error
+
+
+def _read(S: Any, a: Indices, b: Indices) -> Any:
+    """S[a][:, b], dense; of a file a few rows at a time, each of which is read whole."""
+    if is_sparse(S):
+        return S[a][:, b].toarray()
+    if not isinstance(S, np.memmap):
+        return np.asarray(S[np.ix_(a, b)])
+    out = np.empty((len(a), len(b)), dtype=S.dtype)
+    step = max(1, STEP // max(1, S.shape[1]))
+    for start in range(0, len(a), step):
+        out[start : start + step] = (
+            S[a[start : start + step]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[start : start + step], b)]
+        )
+        _give_back(S)
+    return out
+
+
+def _give_back(S: Any) -> None:
+    """Let the system take back the pages of a file that were read; they stay in its cache while there is room."""
+    file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
+    if isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and S.mode in ("r", "r+", "w+"):
+        file.madvise(mmap.MADV_DONTNEED)  # shared pages: nothing that was written is lost
+
+
+@contextlib.contextmanager
+def _here_and_there(S: Any) -> Iterator[None]:
+    """Tell the system that what follows a number of a file will not be read: it would fetch 32 pages for each."""
+    file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
+    if not (isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_RANDOM")):
+        yield
+        return
+    file.madvise(mmap.MADV_RANDOM)
+    try:
+        yield
+    finally:
+        file.madvise(mmap.MADV_NORMAL)
+
+
+def _tiles(n: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """The upper triangle of an n x n matrix, in strips that are at most ``width`` wide."""
+    for start in range(0, n, STRIP):
+        rows = slice(start, min(start + STRIP, n))
+        for left in range(start, n, max(1, width)):
+            yield rows, slice(left, min(left + max(1, width), n))
+
+
+def _check_matrix(S: Any, how: str, refuse: bool) -> None:
+    if how == "sample" and S.shape[0] and not is_sparse(S):
+        n = S.shape[0]
+        spots = np.sort(stream(0).choice(n, min(n, LOOKED_AT), replace=False))
+        looked: Any = np.asarray(S[np.ix_(spots, spots)])
+        _give_back(S)
+        largest = max(_largest(looked, spots), _seen_by_all(S, refuse))
+    else:
+        looked, spots = S, np.arange(S.shape[0])
+        largest = _largest(looked, spots)
+    if not refuse:
+        return
+    if is_sparse(S):
+        gaps = abs(S.astype(np.float64) - S.T.astype(np.float64)).tocoo()
+        k = int(np.argmax(gaps.data)) if gaps.nnz else -1
+        gap, i, j = (float(gaps.data[k]), int(gaps.row[k]), int(gaps.col[k])) if gaps.nnz else (0.0, 0, 0)
+    else:
+        gap, i, j = largest_asymmetry(looked)
+    if gap > 0.0:
+        _refuse_asymmetry(S, gap, int(spots[i]), int(spots[j]), largest)
+
+
+def _refuse_asymmetry(S: Any, gap: float, i: int, j: int, largest: float) -> None:
+    if gap > ASYMMETRY.get(S.dtype, 1e-8) * largest:
+        raise InputError(
+            f"Precomputed needs a symmetric matrix; the largest difference is {gap:.3g}, between S[{i}, {j}] = "
+            f"{S[i, j]:.6g} and "
+            f"S[{j}, {i}] = {S[j, i]:.6g} (largest entry {largest:.3g}). If that is meant, pass "
+            'asymmetric="average" for (S + S.T) / 2.'
+        )
+
+
+def _seen_by_all(S: Any, refuse: bool) -> float:
+    """Look at a few rows and the same columns from end to end: an object that is wrong with all others is seen.
+
+    Neighbouring ones, as a column of a file costs a page a row however many stand in it. Return the largest |S_ij|.
+    """
+    n = S.shape[0]
+    first = int(stream(1).integers(max(1, n - WHOLLY + 1)))
+    few = slice(first, min(n, first + WHOLLY))
+    across, down = as_float(np.array(S[few])).T, np.empty((n, few.stop - first))
+    with _here_and_there(S):
+        for start in range(0, n, STRIP):
+            down[start : start + STRIP] = S[start : start + STRIP, few]
+            _give_back(S)
+    for values, turned in ((across, True), (down, False)):
+        bad = ~np.isfinite(values)
+        if bad.any():
+            i, j = divmod(int(np.argmax(bad)), values.shape[1])
+            i, j = (first + j, i) if turned else (i, first + j)
+            raise InputError(
+                f"Precomputed needs finite similarities; {int(bad.sum())} of {values.size} looked at are NaN or "
+                f"infinite, the first ({S[i, j]}) at S[{i}, {j}]. Impute them first."
+            )
+    largest = float(max(np.abs(across).max(), np.abs(down).max()))
+    with np.errstate(over="ignore"):
+        gaps = np.abs(down - across)
+    i, j = divmod(int(np.argmax(gaps)), gaps.shape[1])
+    if refuse:
+        _refuse_asymmetry(S, float(gaps[i, j]), i, first + j, largest)
+    return largest
+
+
+def _largest(S: Any, spots: Indices) -> float:
+    """The largest |S_ij|, all of them finite; ``spots`` are the indices of its rows in the matrix itself."""
+    entries = S.data if is_sparse(S) else S
+    step = STRIP if entries.ndim == 2 else STRIP**2
+    largest, n_bad, first = 0.0, 0, -1
+    for start in range(0, len(entries), step):
+        part = as_float(np.asarray(entries[start : start + step]))
+        size = float(np.max(np.abs(part), initial=0.0))
+        if not np.isfinite(size):
+            bad = ~np.isfinite(part)
+            if first < 0:
+                first = start * (part.shape[1] if part.ndim == 2 else 1) + int(np.argmax(bad))
+            n_bad += int(bad.sum())
+        largest = max(largest, size)
+        _give_back(S)
+    if n_bad:
+        i, j = _place(S, first)
+        raise InputError(
+            f"Precomputed needs finite similarities; {n_bad} of {S.shape[0]}² are NaN or infinite, the first "
+            f"({S[i, j]}) at S[{spots[i]}, {spots[j]}]. Impute them first."
+        )
+    return largest
+
+
+def _place(S: Any, flat: int) -> tuple[int, int]:
+    if not is_sparse(S):
+        return divmod(flat, int(S.shape[1]))
+    return int(np.searchsorted(S.indptr, flat, side="right")) - 1, int(S.indices[flat])

@@ -1,0 +1,232 @@
+"""At the door: whatever a user passes as data, checked once, in a form the rest can trust.
+
+In: arrays, data frames, sparse matrices, lists of objects. Out: a float array, a CSR matrix, or a sequence; and the
+kernel with its parameters bound to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from krein.arrays import stream
+from krein.errors import InputError, warn
+from krein.kernels import (
+    DoubleCentred,
+    Evaluator,
+    FromDistances,
+    Kernel,
+    Normalized,
+    Precomputed,
+    Scaled,
+    count_objects,
+    is_vectors,
+    take,
+)
+from krein.kernels.collections import is_sparse
+from krein.kernels.counting import note
+from krein.kernels.similarities import strangers
+from krein.kernels.strings import check_strings
+
+__all__ = ["check_new_objects", "check_objects", "check_similarity", "is_bare", "off_sphere", "takes_vectors"]
+
+OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
+SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
+COMPANIONS = 2  # and each object with so many, in both orders
+
+
+def takes_vectors(kernel: Kernel) -> bool:
+    """Whether the kernel compares vectors; a callable or a given matrix compares what it likes."""
+    return kernel.compares == "vectors"
+
+
+def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
+    """Return (objects, kernel bound to them), or say what is wrong with X."""
+    if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
+        X = np.arange(matrix.n_objects)
+    if kernel.dissimilar:
+        raise InputError(
+            f"{kernel!r} is a distance: large values mean far apart. Make it a similarity first, with "
+            "krein.FromDistances(...), exp(-d / scale) for instance, or krein.DoubleCentred(...)."
+        )
+    objects = _collection(X, kernel)
+    n = count_objects(objects)
+    if n < 2:
+        raise InputError(
+            f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}. Add rows."
+        )
+    note(kernel.bind_entries(n))
+    bound = kernel.bind(objects)
+    if bound.traits.sphere and is_vectors(objects):
+        _warn_off_sphere(objects, bound)
+    return objects, bound
+
+
+def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
+    """Return new objects in the form of the training ones, or say what is wrong with them."""
+    vectors = is_vectors(objects)
+    new = _collection(X_new, kernel, like_vectors=vectors)
+    if not vectors:
+        if count_objects(new) == 0:
+            raise InputError("X_new must hold at least 1 object; got none.")
+        return new
+    if new.shape[1] != objects.shape[1]:
+        raise InputError(
+            f"X_new must have the {objects.shape[1]} features of the fit; got shape {new.shape}. Pass the same columns "
+            "in the same order."
+        )
+    if is_sparse(objects) and not is_sparse(new):
+        return sp.csr_matrix(new)
+    return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
+
+
+def is_bare(objects: Any, kernel: Kernel) -> bool:
+    """Whether objects have nothing but similarities that may be dear; those in a given matrix are not."""
+    return not is_vectors(objects) and kernel.compares != "indices"
+
+
+def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
+    """Look at a kernel with something of the user's in it: is it symmetric, and the same whatever else is in a call?
+
+    Among a sample in full; and every object is compared with a few in both orders, 4 n similarities, unless the
+    ``whole`` matrix is looked at anyway. krein's own kernels are tested, and not looked at.
+    """
+    parts, n = list(strangers(evaluator.kernel)), count_objects(objects)
+    if not parts:
+        return
+    some = stream(0, 4).choice(n, min(n, SAMPLE), replace=False)
+    evaluator.consistent(take(objects, some), some)
+    if n > SAMPLE and not whole:
+        for part in parts:  # what is made of it is symmetric if it is, and may cost more
+            Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPANIONS, replace=False))
+
+
+def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
+    """X as a float array, a CSR matrix or a sequence; ``like_vectors`` where a callable was fitted on vectors."""
+    if is_sparse(X):
+        return _sparse(X, kernel)
+    vectors = like_vectors or takes_vectors(kernel)
+    if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
+        raise InputError(
+            f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "
+            "numpy.asarray(...) first."
+        )
+    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
+        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    if kernel.compares == "strings":
+        return _strings(X)
+    if kernel.compares == "sequences":
+        return _sequences(X)
+    if isinstance(X, list | tuple) and not vectors:  # lists stay lists: whatever their items are
+        return X
+    try:
+        values = np.asarray(X)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"X cannot be read as a 2-D array of numbers: {error} Make all rows equally long.") from None
+    if values.ndim == 0:
+        raise InputError(f"X must be a 2-D array or a sequence of objects; got one {type(X).__name__}. Use list(...).")
+    if kernel.compares == "indices" and values.ndim == 2 and values.shape[1] == 1:
+        return values[:, 0]  # indices are names, not coordinates to cluster by
+    if not vectors and (values.ndim != 2 or values.dtype.kind not in "biuf"):
+        return values
+    if values.ndim != 2:
+        raise InputError(
+            f"{type(kernel).__name__} compares vectors, so X must be 2-D (n_samples, n_features); got shape "
+            f"{values.shape}. Reshape your data: X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single "
+            "sample."
+        )
+    if values.dtype.kind not in "biuf":
+        try:
+            if values.dtype.kind != "O":  # text, dates and complex numbers would be cast without a word
+                raise TypeError
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"X must hold real numbers; got dtype {values.dtype}. Encode categories and dates as numbers first, "
+                "split complex data into real and imaginary parts, or pass a kernel that compares such objects."
+            ) from None
+    if 0 in values.shape:
+        raise InputError(f"X must not be empty; got shape {values.shape}, which holds no numbers. Pass some rows.")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    _check_finite(values, values.shape)
+    return values
+
+
+def _strings(X: Any) -> list[str]:
+    if hasattr(X, "columns"):  # a list of a data frame is that of its column names
+        X = np.asarray(X)
+    if isinstance(X, np.ndarray):
+        X = (X[:, 0] if X.ndim == 2 and X.shape[1] == 1 else X).tolist()
+    found = list(X)
+    check_strings(found)
+    return found
+
+
+def _sequences(X: Any) -> list[Any]:
+    """Sequences of numbers as arrays, of whatever lengths."""
+    found = []
+    for i, item in enumerate(X):
+        try:
+            values = np.asarray(item, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.empty(0)
+        if values.ndim not in (1, 2) or values.size == 0 or not np.isfinite(values).all():
+            raise InputError(
+                f"X must hold sequences of finite numbers, arrays of shape (length,) or (length, d), none empty; item "
+                f"{i} is {item!r:.60}. Drop or impute it first."
+            )
+        found.append(values)
+    return found
+
+
+def _sparse(X: Any, kernel: Kernel) -> Any:
+    if not kernel.accepts_sparse:
+        raise InputError(f"{kernel!r} does not take sparse matrices; pass X.toarray().")
+    if X.dtype.kind not in "biuf":
+        raise InputError(f"X must hold real numbers; got a sparse matrix of {X.dtype}. Convert it first.")
+    X = X.tocsr()
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    if 0 in X.shape:
+        raise InputError(f"X must not be empty; got shape {X.shape}, which holds no numbers. Pass some rows.")
+    _check_finite(X.data, X.shape)
+    return X
+
+
+def _check_finite(values: Any, shape: tuple[int, ...]) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return
+    bad = ~np.isfinite(values)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"X contains NaN or infinity: {int(bad.sum())} of the values of an array of shape {shape}, the first "
+            f"({values[first]}) at {first}. Impute or drop them first."
+        )
+
+
+def _innermost(kernel: Kernel) -> Kernel:
+    while isinstance(kernel, Normalized | Scaled | FromDistances | DoubleCentred):
+        kernel = kernel.kernel if isinstance(kernel, Normalized | Scaled) else kernel.distance
+    return kernel
+
+
+def off_sphere(X: Any) -> int:
+    """How many rows of X have not length 1; 0 for objects without vectors."""
+    if not is_vectors(X):
+        return 0
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.asarray(X.multiply(X).sum(1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+        return int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
+
+
+def _warn_off_sphere(X: Any, kernel: Kernel) -> None:
+    if off := off_sphere(X):
+        warn(
+            f"{kernel!r} is meant for rows of length 1, but {off} of {count_objects(X)} rows are not. Put "
+            "krein.preprocessing.UnitSphere() before it, or see krein.preprocessing.paper_preprocessing(kernel)."
+        )

@@ -1,0 +1,150 @@
+"""The spectrum with its negative part, and what corrections make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from krein.approximation import Approximation
+from krein.arrays import EPS, Array
+from krein.errors import one_of
+from krein.factorization import Factorization
+from krein.factorization.correction import CORRECTIONS, correct
+from krein.plotting.canvas import DARK, LINES, approximation_of, axes_for, fit_inside, legend_above
+
+__all__ = ["SpectrumDisplay", "linear_up_to"]
+
+DECADES = 5  # how far below the largest eigenvalue the logarithmic part of the axis goes
+
+
+class SpectrumDisplay:
+    """The eigenvalues of a factorization, negative ones marked, and what corrections make of each.
+
+    Every curve runs over the same eigenvectors, by falling eigenvalue before the correction: so a flip is a mirror
+    image, a clip ends at zero and a shift lifts all.
+
+    Parameters
+    ----------
+    eigenvalues : (r,) before any correction, falling
+    corrected : correction -> (r,), of the same eigenvectors
+    outside : correction -> the eigenvalue of the other n - r directions ("none": before)
+    n_outside : n - r
+    """
+
+    ax_: Any
+    figure_: Any
+
+    def __init__(
+        self, *, eigenvalues: Array, corrected: Mapping[str, Array], outside: Mapping[str, float], n_outside: int
+    ) -> None:
+        self.eigenvalues = eigenvalues
+        self.corrected = dict(corrected)
+        self.outside = dict(outside)
+        self.n_outside = n_outside
+
+    @classmethod
+    def from_factorization(
+        cls, factorization: Factorization, corrections: Iterable[str] = ("shift", "clip"), *, ax: Any = None
+    ) -> SpectrumDisplay:
+        """Draw the r eigenvalues that the core holds; the other n - r are the shift, and named below the axis.
+
+        The corrected values come from `krein.correct` itself. Costs one r³ eigendecomposition per correction.
+        """
+        names = tuple(corrections)
+        for name in names:
+            one_of("corrections", name, CORRECTIONS)
+        values = factorization.eigenvalues()[::-1]
+        corrected, outside = {}, {"none": factorization.shift}
+        for name in names:
+            if name == "none":
+                continue
+            after = correct(factorization, name)
+            # eigenvalues come sorted; the eigenvector whose value is i-th largest before has the rank of its image
+            image = _images(values, after.shift - factorization.shift, name)
+            matched = np.empty_like(values)
+            matched[np.argsort(image, kind="stable")] = after.eigenvalues()
+            corrected[name], outside[name] = matched, after.shift
+        n_outside = factorization.shape[0] - factorization.rank
+        return cls(eigenvalues=values, corrected=corrected, outside=outside, n_outside=n_outside).plot(ax=ax)
+
+    @classmethod
+    def from_approximation(
+        cls, approximation: Approximation, corrections: Iterable[str] = ("shift", "clip"), *, ax: Any = None
+    ) -> SpectrumDisplay:
+        """Draw the spectrum of the approximation's factorization."""
+        return cls.from_factorization(approximation.factorization, corrections, ax=ax)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, corrections: Iterable[str] | None = None, *, ax: Any = None
+    ) -> SpectrumDisplay:
+        """Draw the spectrum that a kernel machine met, and what the correction it used made of it.
+
+        ``corrections``: others to be shown instead. "krein" trains on what "flip" gives, and is shown as that.
+        """
+        built, _ = approximation_of(estimator)
+        used = {"none": (), "krein": ("flip",)}.get(estimator.correction_, (estimator.correction_,))
+        return cls.from_factorization(built.factorization, used if corrections is None else corrections, ax=ax)
+
+    def plot(self, ax: Any = None) -> SpectrumDisplay:
+        """Draw all curves over the index of the eigenvector, on an axis that is linear near zero only."""
+        (axis,), figure = axes_for(ax, 1, (7.0, 4.4))
+        r = len(self.eigenvalues)
+        index = np.arange(1, r + 1)
+        largest = max(
+            (float(np.abs(v).max(initial=0.0)) for v in (self.eigenvalues, *self.corrected.values())), default=0.0
+        )
+        core = np.abs(self.eigenvalues - self.outside["none"]).max(initial=0.0)
+        negative = np.flatnonzero(self.eigenvalues < -10 * max(1, r) * EPS * core)  # as `n_negative` counts them
+        axis.axhline(0.0, color="0.35", linewidth=0.8)
+        axis.plot(index, self.eigenvalues, color="0.68", linewidth=4.5, label="before", solid_capstyle="round")
+        if negative.size:
+            every = max(1, negative.size // 30)
+            axis.plot(
+                index[negative], self.eigenvalues[negative], color=DARK, linestyle="none", marker="x", markersize=4,
+                markevery=every, label=f"before: {negative.size} negative, smallest {self.eigenvalues[-1]:.3g}",
+            )  # fmt: skip
+            axis.axvspan(index[negative[0]] - 0.5, r + 0.5, color="0.92", zorder=0)
+        for name, values in self.corrected.items():
+            moved = np.abs(values - self.eigenvalues) > 1e-9 * (largest or 1.0)
+            start = int(np.argmax(moved)) if moved.any() else r
+            label = f"after {name}" + (
+                f" by {self.outside[name] - self.outside['none']:.3g}" if name == "shift" else ""
+            )
+            shown = index[start:], values[start:]  # drawn where it differs: the curves would hide each other
+            axis.plot(*shown, label=label if moved.any() else f"{label} (no change)", **LINES[name])
+        axis.set_yscale("symlog", linthresh=linear_up_to(self.eigenvalues, largest), linscale=0.6)
+        axis.set_xlim(0.5, r + 0.5 if r else 1.5)
+        axis.set_xlabel(self._axis_label(r), fontsize=9)
+        axis.set_ylabel("eigenvalue")
+        axis.grid(axis="y", color="0.88", linewidth=0.6)
+        axis.set_axisbelow(True)
+        legend_above(axis)
+        fit_inside(axis)
+        self.ax_, self.figure_ = axis, figure
+        return self
+
+    def _axis_label(self, r: int) -> str:
+        label = f"eigenvector of the core, 1 to {r:,}, by falling eigenvalue"
+        if self.n_outside == 0:
+            return label
+        after = [f"{value:.3g} after {name}" for name, value in self.outside.items() if value != self.outside["none"]]
+        rest = f"the other {self.n_outside:,} eigenvalues of the matrix are {self.outside['none']:.3g}"
+        return f"{label}\n{rest}{', ' + ', '.join(after) if after else ''}"
+
+
+def _images(values: Array, lifted: float, name: str) -> Array:
+    """What ``name`` makes of each eigenvalue, up to a monotone function: enough to know their order afterwards."""
+    changed = {"clip": np.maximum(values, 0.0), "flip": np.abs(values), "square": values**2, "shift": values + lifted}
+    return changed[name]
+
+
+def linear_up_to(eigenvalues: Array, largest: float) -> float:
+    """Where the axis turns linear: a power of ten near the typical eigenvalue, so that neither part is squeezed."""
+    if largest == 0.0:
+        return 1.0
+    typical = float(np.median(np.abs(eigenvalues)))
+    return float(10.0 ** math.floor(math.log10(max(typical, largest * 10.0**-DECADES))))

@@ -1,0 +1,191 @@
+"""The command line: one table, two pictures, help with examples, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import krein
+from krein.cli import COMMANDS, main, words
+from krein.cli import demonstration as demo
+
+pytest.importorskip("matplotlib")
+
+
+FOUND = []  # what the run below asked for, and what it had in hand when it printed
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "made" / "on the way"
+    original = demo.run
+
+    def remember(*arguments):
+        FOUND.append((arguments, original(*arguments)))
+        return FOUND[-1][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "run", remember)
+        return folder, CliRunner().invoke(main, ["demo", "--quick", "--seed", "1", "--output", str(folder)])
+
+
+def test_the_demo_prints_its_table(run):
+    _, result = run
+    assert result.exit_code == 0, result.output
+    for top, name, meaning, _ in demo.COLUMNS:
+        assert f"{top} {name}".strip() in result.stdout
+        assert meaning in result.stdout
+    for kernel in ("RBF", "ELM", "SpherePolynomial", "TL1"):
+        assert sum(line.startswith(f"{kernel} ") for line in result.stdout.splitlines()) == 2
+    assert "digits: 500 rows" in result.stdout
+    assert "mixture: 1,000 rows" in result.stdout
+
+
+def test_the_demo_shows_what_it_chose_by_itself(run):
+    _, result = run
+    assert "max_error=0.01" in result.stdout
+    assert "target met" in result.stdout
+    stages = [line.split()[-1] for line in result.stdout.splitlines() if "float64" in line]
+    assert {"coarse", "refined"} & set(stages)
+    assert stages[-1] == "kept"
+
+
+def test_the_table_and_the_choice_are_those_of_the_experiment(run):
+    ((asked, found),) = FOUND
+    assert asked[:2] == (1, True)  # the seed and --quick
+    assert demo.table(found) in run[1].stdout
+    assert demo.choice(found) in run[1].stdout
+
+
+def test_the_pictures_exist_and_show_something(run):
+    import matplotlib.image
+
+    folder, result = run
+    assert sorted(path.name for path in folder.iterdir()) == ["kernel-matrix.png", "report.html", "spectrum.png"]
+    for path in folder.glob("*.png"):
+        assert str(path) in result.stdout
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 300
+        some = pixels[::3, ::3].reshape(-1, pixels.shape[2])
+        assert len(np.unique(some, axis=0)) > 50
+
+
+def test_the_demo_ends_with_a_report_and_says_where_it_is(run):
+    folder, result = run
+    assert str(folder / "report.html") in result.stdout
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'data-key="objects" data-value="250"' in text
+    for part in ("accuracy", "indefinite", "corrections", "time"):
+        assert f'<section id="{part}"' in text
+
+
+def test_progress_does_not_go_to_standard_output(run):
+    assert "step/s" not in run[1].stdout
+    assert run[1].stderr == ""  # no terminal, no bar
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["demo", "--help"]])
+def test_help_has_examples(arguments):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    assert "krein demo" in result.output
+    if "demo" in arguments:
+        assert "krein demo --quick --output" in result.output
+        for option in ("--output", "--seed", "--quick"):
+            assert option in result.output
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(main, ["--version"]).output.strip() == f"krein, version {krein.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--seed", "many"], "--seed"),
+        (["demo", "--speed"], "--speed"),
+        (["demonstrate"], "demonstrate"),
+    ],
+)
+def test_a_mistake_in_the_arguments_ends_with_2(arguments, words):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_an_output_that_is_a_file_ends_with_2(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = CliRunner().invoke(main, ["demo", "--quick", "--output", str(output)])
+        assert result.exit_code == 2
+        assert "file" in result.stderr
+        assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("kind", [krein.InputError, krein.KernelError, krein.IndefiniteError, ValueError])
+def test_a_value_error_becomes_one_sentence_and_2(tmp_path, monkeypatch, kind):
+    def refuse(*arguments):
+        raise kind("n_blocks must be at most 3;\n  got 4.")
+
+    monkeypatch.setattr(demo, "run", refuse)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr == "Error: n_blocks must be at most 3; got 4.\n"
+
+
+def test_a_bug_is_not_hidden(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(demo, "run", fail)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert isinstance(result.exception, RuntimeError)
+
+
+def test_without_matplotlib_the_demo_names_the_extra_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(demo, "run", None)
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "krein[plot]" in result.stderr
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(demo, "run", lambda seed, quick, step: step("RBF on digits") or demo.Demo((), None, ()))
+    monkeypatch.setattr(demo, "pictures", lambda found, folder: {})
+    monkeypatch.setattr(sys, "stderr", screen)
+    main(["demo", "--output", str(tmp_path)], standalone_mode=False)
+    assert "RBF on digits" in screen.getvalue()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_does_not_wait_for_scikit_learn(name):
+    code = (
+        f"import sys; from krein.cli import main; main(['{name}', '--help'], standalone_mode=False); "
+        "sys.exit(' '.join(m for m in ('sklearn', 'scipy', 'numpy') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+    assert f"krein {name} " in done.stdout
+
+
+def test_the_words_of_the_options_are_those_of_the_rooms():
+    from krein.tables import encoding, model, reading
+    from paper import command, protocol, reproduce
+
+    assert (words.FORMATS, words.SCALES, words.TASKS) == (reading.FORMATS, encoding.SCALES, model.TASKS)
+    assert (words.MACHINES, words.KERNELS) == (model.MACHINES, model.KERNELS)
+    assert (command.DATASETS, command.KERNELS) == (protocol.DATASETS, protocol.KERNELS)
+    assert tuple(reproduce.EXPERIMENTS) == command.EXPERIMENTS

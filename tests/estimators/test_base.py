@@ -1,0 +1,337 @@
+"""What every kernel machine shares: kernels by name, precomputed matrices, remembered and handed approximations."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import krein
+from krein.errors import InputError, KreinWarning
+from krein.estimators import base as machine_room
+from krein.estimators import cache
+from krein.estimators.base import check_weights
+from krein.estimators.ridge import KernelRidge
+from krein.estimators.route import Exact
+from krein.kernels.names import kernel_for, pair_function, resolved_gamma
+
+SHAPE = {"n_blocks": 2, "rank": 8}  # what is built is remembered; an exact fit builds nothing
+
+
+def rows(n=80, d=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def bent(X):
+    return np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    cache.clear_cache()
+    yield
+    cache.clear_cache()
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rbf", "poly", "polynomial", "sigmoid", "laplacian", "linear", "cosine"])
+def test_a_name_is_scikit_learns_kernel(name):
+    X, Y = rows(), rows(7, seed=1)
+    takes = {
+        "rbf": {"gamma": 0.3},
+        "laplacian": {"gamma": 0.3},
+        "sigmoid": {"gamma": 0.3, "coef0": 0.7},
+        "linear": {},
+        "cosine": {},
+    }.get(name, {"gamma": 0.3, "coef0": 0.7, "degree": 2})
+    ours = kernel_for(name, X, gamma=0.3, degree=2, coef0=0.7)
+    np.testing.assert_allclose(ours(X, Y), pairwise_kernels(X, Y, metric=name, **takes), atol=1e-12)
+
+
+def test_gamma_means_what_it_means_in_scikit_learn():
+    X = rows()
+    assert resolved_gamma("scale", X) == pytest.approx(1 / (3 * X.var()))
+    assert resolved_gamma("scale", sp.csr_matrix(X)) == pytest.approx(1 / (3 * X.var()))
+    assert resolved_gamma("auto", X) == resolved_gamma(None, X) == pytest.approx(1 / 3)
+    assert resolved_gamma(2, X) == 2.0
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_matrix])
+def test_a_weight_of_two_is_a_row_twice(wrap):
+    X = rows(10)
+    weights = np.array([1, 2, 3, 1, 0, 1, 1, 2, 1, 1], dtype=float)
+    repeated = np.repeat(X, weights.astype(int), axis=0)
+    assert resolved_gamma("scale", wrap(X), weights) == pytest.approx(1 / (3 * repeated.var()))
+
+
+def test_a_krein_kernel_takes_gamma_in_one_place():
+    X = rows()
+    assert kernel_for(krein.RBF(), X, gamma=0.4) == krein.RBF(gamma=0.4)
+    assert kernel_for(krein.RBF(), X, gamma="scale").gamma == pytest.approx(1 / (3 * X.var()))
+    assert kernel_for(krein.TL1(rho=1.0), X, gamma="scale") == krein.TL1(rho=1.0)
+    with pytest.raises(InputError, match="one place"):
+        kernel_for(krein.RBF(gamma=1.0), X, gamma=0.4)
+
+
+@pytest.mark.parametrize("bad", ["rfb", None, 3, krein.RBF])
+def test_what_is_no_kernel_is_said(bad):
+    with pytest.raises(InputError, match="kernel"):
+        kernel_for(bad, rows())
+
+
+@pytest.mark.parametrize("bad", ["skale", 0.0, -1.0, float("nan"), [1]])
+def test_what_is_no_gamma_is_said(bad):
+    with pytest.raises(InputError, match="gamma must be"):
+        resolved_gamma(bad, rows())
+
+
+def test_a_function_of_two_rows_is_recognised_and_one_of_two_matrices_too():
+    X = rows(20)
+    of_rows = kernel_for(lambda x, y: float(np.minimum(x, y).sum()), X)
+    of_matrices = kernel_for(lambda A, B: np.minimum(A[:, None], B[None]).sum(2), X)
+    np.testing.assert_allclose(of_rows(X, X[:4]), of_matrices(X, X[:4]))
+    assert pair_function(max) == pair_function(max)
+
+
+# -- precomputed ---------------------------------------------------------------------------------------------------
+
+
+def test_a_precomputed_matrix_is_fitted_and_predicted_as_in_scikit_learn():
+    X, new = rows(), rows(9, seed=1)
+    K, R = (pairwise_kernels(A, X, metric="rbf", gamma=0.5) for A in (X, new))
+    given = KernelRidge(alpha=0.1, kernel="precomputed").fit(K, bent(X))
+    named = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, bent(X))
+    np.testing.assert_allclose(given.predict(R), named.predict(new), atol=1e-9)
+    with pytest.raises(InputError, match="square matrix"):
+        KernelRidge(kernel="precomputed").fit(R, bent(new))
+    with pytest.raises(ValueError, match="80 features"):
+        given.predict(R[:, :-1])
+
+
+def test_a_large_precomputed_matrix_goes_through_landmarks():
+    X = rows(400)
+    K = pairwise_kernels(X, X, metric="rbf", gamma=0.2)
+    model = KernelRidge(alpha=0.1, kernel="precomputed", n_blocks=2, rank=60, random_state=0).fit(K, bent(X))
+    exact = np.linalg.solve(K + 0.1 * np.eye(400), bent(X))
+    R = pairwise_kernels(rows(50, seed=3), X, metric="rbf", gamma=0.2)
+    assert np.linalg.norm(model.predict(R) - R @ exact) < 0.02 * np.linalg.norm(R @ exact)
+
+
+# -- one approximation for many fits ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """Counts the approximations that are built."""
+    made = []
+
+    def counted(*args, **kwargs):
+        made.append(krein.approximate(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(machine_room, "approximate", counted)
+    return made
+
+
+def test_a_grid_over_alpha_builds_once_per_fold(builds):
+    X = rows(90)
+    grid = GridSearchCV(KernelRidge(kernel="rbf", **SHAPE), {"alpha": [0.01, 0.1, 1.0, 10.0]}, cv=3)
+    grid.fit(X, bent(X))
+    assert len(builds) == 4  # three folds, and the whole
+    piped = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf", **SHAPE))
+    GridSearchCV(piped, {"kernelridge__alpha": [0.1, 1.0]}, cv=3, refit=False).fit(X, bent(X))
+    assert len(builds) == 7
+
+
+def test_what_changes_the_matrix_is_built_anew(builds):
+    X, y = rows(60), bent(rows(60))
+    for options in (
+        {},
+        {},
+        {"gamma": 0.2},
+        {"n_blocks": 1, "rank": 9},
+        {"random_state": 1},
+        {"kernel": "laplacian"},
+        {},
+    ):
+        KernelRidge(**{"kernel": "rbf"} | SHAPE | options).fit(X, y)
+    assert len(builds) == 5
+    X[0, 0] += 1e-9
+    KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
+    assert len(builds) == 6
+
+
+def test_the_oldest_are_forgotten_beyond_the_limit(builds, monkeypatch):
+    X, y = rows(60), bent(rows(60))
+    KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
+    one = sum(map(cache._nbytes, cache._kept.values()))
+    monkeypatch.setattr(cache, "LIMIT", int(2.5 * one))
+    for gamma in (0.1, 0.2, 0.3):
+        KernelRidge(kernel="rbf", gamma=gamma, **SHAPE).fit(X, y)
+    assert len(cache._kept) == 2
+    KernelRidge(kernel="rbf", gamma=0.3, **SHAPE).fit(X, y)
+    assert len(builds) == 4
+
+
+def test_data_changed_in_place_spoil_no_exact_prediction():
+    X = rows(60)
+    y, before = bent(X), X.copy()
+    model = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y)
+    expected = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(before, y).predict(before)
+    X += 3.0
+    np.testing.assert_array_equal(model.predict(before), expected)
+    np.testing.assert_array_equal(model.X_fit_, before)
+
+
+def test_data_changed_in_place_spoil_no_later_fit(builds):
+    X = rows(60)
+    y, before = bent(X), X.copy()
+    first = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5, **SHAPE).fit(X, y)
+    predicted = first.predict(before)
+    X += 3.0
+    np.testing.assert_array_equal(first.predict(before), predicted)
+    again = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5, **SHAPE).fit(before, y)
+    assert len(builds) == 1
+    np.testing.assert_array_equal(again.approximation_.objects, before)
+    np.testing.assert_array_equal(again.X_fit_, before)
+    np.testing.assert_array_equal(
+        again.approximation_.kernel_rows(before[:5]), first.approximation_.kernel_rows(before[:5])
+    )
+
+
+def test_a_function_that_changed_its_mind_is_asked_again(builds):
+    X, width = rows(60), [1.0]
+
+    def bell(A, B):
+        return np.exp(-width[0] * ((A[:, None] - B[None]) ** 2).sum(2))
+
+    KernelRidge(kernel=bell, **SHAPE).fit(X, bent(X))
+    KernelRidge(kernel=bell, alpha=2.0, **SHAPE).fit(X, bent(X))
+    assert len(builds) == 1
+    width[0] = 5.0
+    KernelRidge(kernel=bell, **SHAPE).fit(X, bent(X))
+    assert len(builds) == 2
+
+
+def test_an_approximation_of_other_data_or_another_kernel_is_refused():
+    X, y = rows(60), bent(rows(60))
+    K = pairwise_kernels(X, metric="rbf")
+    a = krein.approximate(None, krein.Precomputed(K))
+    with pytest.raises(InputError, match="60 other objects"):
+        KernelRidge(kernel="precomputed", approximation=a).fit(2.0 * K, y)
+    a = krein.approximate(sp.csr_matrix(X), krein.RBF(gamma=0.2))
+    with pytest.raises(InputError, match="60 other objects"):
+        KernelRidge(approximation=a).fit(sp.csr_matrix(2.0 * X), y)
+    for asked in ({"kernel": "rbf", "gamma": 10.0}, {"kernel": krein.TL1(rho=1.0)}):
+        with pytest.raises(InputError, match="was asked for"):
+            KernelRidge(approximation=a, **asked).fit(sp.csr_matrix(X), y)
+
+
+def test_an_approximation_can_be_handed_in(builds):
+    X, y = rows(60), bent(rows(60))
+    a = krein.approximate(X, krein.RBF(gamma=0.5))
+    model = KernelRidge(alpha=0.1, approximation=a)
+    assert clone(model).fit(X, y).approximation_ is not None
+    np.testing.assert_allclose(
+        model.fit(X, y).predict(X), KernelRidge(alpha=0.1, kernel="rbf", gamma=0.5).fit(X, y).predict(X), atol=1e-10
+    )
+    with pytest.raises(InputError, match="59 to fit"):
+        model.fit(X[1:], y[1:])
+    with pytest.raises(InputError, match="60 other objects"):
+        model.fit(X[::-1].copy(), y)
+
+
+# -- what happened is said ---------------------------------------------------------------------------------------------
+
+
+def test_an_indefinite_kernel_is_named_once_corrected():
+    X = rows(80)
+    with pytest.warns(KreinWarning, match=r"indefinite matrix: \d+ of \d+ eigenvalues .* uses correction="):
+        model = KernelRidge(kernel=krein.TL1(rho=1.5), alpha=0.1).fit(X, bent(X))
+    K = krein.TL1(rho=1.5)(X)
+    assert model.n_negative_ == (np.linalg.eigvalsh(K) < -1e-10).sum() > 0
+    assert model.correction_ in ("clip", "flip", "square")
+    with pytest.warns(KreinWarning, match="built now"):
+        assert np.linalg.eigvalsh(model.approximation_.factorization.to_dense())[0] > -1e-10
+
+
+def test_a_psd_kernel_passes_quietly():
+    X = rows(80)
+    model = KernelRidge(kernel="rbf").fit(X, bent(X))
+    assert (model.correction_, model.n_negative_) == ("none", 0)
+    assert model.relative_error_ < 1e-12
+
+
+def test_the_error_of_a_low_rank_is_told():
+    X = rows(80)
+    model = KernelRidge(kernel="rbf", gamma=1.0, rank=5, n_blocks=1).fit(X, bent(X))
+    K = pairwise_kernels(X, metric="rbf", gamma=1.0)
+    wrong = np.linalg.norm(model.approximation_.factorization.to_dense() - K) / np.linalg.norm(K)
+    assert model.relative_error_ == pytest.approx(wrong)
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [
+        (np.ones(4), "shape"),
+        (np.zeros(5), "zero everywhere"),
+        (-np.ones(5), "at least 0"),
+        ([1, 2, np.nan, 1, 1], "NaN"),
+    ],
+)
+def test_weights_are_checked(weights, why):
+    with pytest.raises(InputError, match=why):
+        check_weights(weights, 5)
+
+
+def test_strings_can_be_learnt_from():
+    words = [a + b for a in ("ab", "ba", "aab", "bbb", "abab") for b in ("a", "b", "bb", "ab")]
+
+    def shared_letters(A, B):
+        return np.array(
+            [[float(min(a.count("a"), b.count("a")) + min(a.count("b"), b.count("b"))) for b in B] for a in A]
+        )
+
+    lengths = np.array([len(w) for w in words], dtype=float)
+    model = KernelRidge(kernel=shared_letters, alpha=1e-6).fit(words, lengths)
+    np.testing.assert_allclose(model.predict(words), lengths, atol=1e-2)
+
+
+# -- what happened -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SVC", "SVR", "OneClassSVM", "KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor", "KernelPCA",
+        "SpectralClustering", "MEKA",
+    ],
+)  # fmt: skip
+def test_every_machine_says_what_happened(name):
+    X = rows(60)
+    y = bent(X) > 1.0 if name in ("SVC", "KernelRidgeClassifier") else bent(X)
+    machine = getattr(krein, name)()
+    said = ("route_", "correction_", "n_negative_", "relative_error_", "n_iter_", "converged_")
+    assert not any(a in vars(machine) for a in said)
+    machine.fit(X, y)
+    assert machine.correction_ == "none"
+    assert machine.n_negative_ == 0
+    assert machine.relative_error_ <= 1e-10
+    assert isinstance(machine.route_, Exact)
+    with pytest.warns(KreinWarning, match=f"{name} used the kernel's own matrix .* is built now"):
+        assert machine.approximation_.factorization.shape == (60, 60)
+    assert machine.approximation_ is machine.approximation_
+    restored = pickle.loads(pickle.dumps(getattr(krein, name)().fit(X, y)))
+    with pytest.raises(AttributeError, match="not saved"):
+        restored.approximation_  # noqa: B018
+    assert machine.converged_ is True
+    assert np.min(machine.n_iter_) >= 1
