@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 import krein
 from krein.estimators import cache
 from krein.kernels import FromCallable
-from krein.kernels.forms import holds_vectors
+from krein.kernels.validation import holds_vectors
 
 LARGE = 2**60  # no float tells it from its neighbours
 Point = namedtuple("Point", "x y")

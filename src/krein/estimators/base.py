@@ -31,11 +31,10 @@ from krein.estimators.similarity_features import SimilarityFeatures, landmark_ch
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
-from krein.kernels.forms import as_objects, check_table, holds_vectors
-from krein.kernels.given import GivenColumns, given_matrix
 from krein.kernels.kernel import is_number
 from krein.kernels.names import check_beside, kernel_for
-from krein.kernels.validation import check_objects, check_similarity
+from krein.kernels.precomputed import GivenColumns, given_matrix
+from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors
 from krein.policy import DEFAULT, Policy
 
 __all__ = ["KernelMachine", "check_weights"]

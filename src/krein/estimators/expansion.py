@@ -21,7 +21,7 @@ from krein.arrays import Array, Indices
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import rows
-from krein.kernels.given import GivenRows
+from krein.kernels.precomputed import GivenRows
 
 __all__ = [
     "Expansion",

@@ -2,6 +2,9 @@
 
 Its objects are indices. Only the blocks asked for are read, along the shorter side, and the pages of a file are given
 back after each: what a process holds does not grow with the file.
+
+`GivenRows` and `GivenColumns` are scikit-learn's convention for predictions: rows of similarities of new objects to
+those of the fit. Such objects are no part of the matrix, so they get the indices that follow: object n + i is row i.
 """
 
 from __future__ import annotations
@@ -20,7 +23,16 @@ from krein.errors import InputError, one_of
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel, Traits
 
-__all__ = ["ASYMMETRY", "Precomputed", "as_float", "largest_asymmetry", "open_matrix"]
+__all__ = [
+    "ASYMMETRY",
+    "GivenColumns",
+    "GivenRows",
+    "Precomputed",
+    "as_float",
+    "given_matrix",
+    "largest_asymmetry",
+    "open_matrix",
+]
 
 ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}  # |S_ij - S_ji| <= this times max |S| is rounding
 STRIP = 1024  # rows compared at once, so that checking n² numbers needs no second n²
@@ -310,3 +322,88 @@ def _place(S: Any, flat: int) -> tuple[int, int]:
     if not is_sparse(S):
         return divmod(flat, int(S.shape[1]))
     return int(np.searchsorted(S.indptr, flat, side="right")) - 1, int(S.indices[flat])
+
+
+# -- predictions from given rows ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GivenRows(Precomputed):
+    """The kernel of a fit with similarities of new objects to the old ones beside it: object n + i is row i of R."""
+
+    R: Any = None  # (m, n), similarities of the new objects to those of the fit
+
+    def __post_init__(self) -> None:
+        pass  # S was checked at the fit, R by the estimator
+
+    @property
+    def n_objects(self) -> int:
+        return int(self.S.shape[0] + self.R.shape[0])
+
+    @property
+    def new(self) -> Indices:
+        """The objects that are rows of R."""
+        return np.arange(self.S.shape[0], self.n_objects)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        a, b = self._indices(A), self._indices(A if B is None else B)
+        n = self.S.shape[0]
+        if a.size and a.min() >= n and (b.size == 0 or b.max() < n):
+            return _given_block(self.R, a - n, b)
+        if a.size and b.size and max(a.max(), b.max()) >= n:
+            raise InputError(
+                "Similarities among new objects are not given: a precomputed matrix has those of new objects to the "
+                "ones of the fit. Fit on all of them together."
+            )
+        return _given_block(self.S, a, b)
+
+    def diag(self, A: Any) -> Array:
+        a = self._indices(A)
+        if a.size and a.max() >= self.S.shape[0]:
+            raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
+        return super().diag(A)
+
+
+@dataclass(frozen=True)
+class GivenColumns(Kernel):
+    """Similarities that come with each new object: its row of similarities to the objects of the fit.
+
+    k(row, i) = row[i]. The matrix of the fit has no part in it, so a model that predicts by it does not keep that.
+    """
+
+    compares: ClassVar[str] = "anything"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=None)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        block = A[:, np.asarray(B)]
+        return np.asarray(block.toarray() if is_sparse(block) else block)
+
+    def diag(self, A: Any) -> Array:
+        raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
+
+
+def given_matrix(S: Any) -> Precomputed:
+    """The kernel of a matrix to fit; one that is not square is refused in scikit-learn's words."""
+    if S.shape[0] != S.shape[1]:
+        raise InputError(
+            f"Precomputed matrix must be a square matrix. Input is a {S.shape[0]}x{S.shape[1]} matrix; fit needs the "
+            "similarities of the training objects among themselves."
+        )
+    try:
+        return Precomputed(S)
+    except InputError as error:
+        what, crooked, _ = str(error).partition("If that is meant")  # no estimator has the parameter it goes on with
+        if not crooked:
+            raise
+        raise InputError(
+            f"{what}If that is meant, fit (S + S.T) / 2; or pass "
+            'kernel=krein.Precomputed(S, asymmetric="average") and indices for X.'
+        ) from None
+
+
+def _given_block(S: Any, a: Indices, b: Indices) -> Array:
+    block = S[a][:, b].toarray() if is_sparse(S) else np.asarray(S[np.ix_(a, b)])
+    return block if block.dtype in (np.float32, np.float64) else block.astype(np.float64)

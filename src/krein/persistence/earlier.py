@@ -14,7 +14,7 @@ from krein.errors import InputError
 from krein.estimators.expansion import FactoredExpansion, KernelExpansion
 from krein.estimators.route import Given
 from krein.kernels import count_objects
-from krein.kernels.given import GivenColumns
+from krein.kernels.precomputed import GivenColumns
 
 __all__ = ["EarlierExpansion", "upgraded"]
 

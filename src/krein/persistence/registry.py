@@ -35,8 +35,8 @@ from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse, Group
 from krein.factorization.eigensystem import Component
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
-from krein.kernels.given import GivenColumns
 from krein.kernels.names import _Pairs
+from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EarlierExpansion, upgraded
 from krein.policy import Policy

@@ -10,8 +10,8 @@ from sklearn.gaussian_process.kernels import Kernel, Product
 from krein.arrays import Array
 from krein.errors import InputError, one_of
 from krein.estimators.gaussian_process.kernels import amplitude_of, signal
-from krein.kernels.given import GivenRows
 from krein.kernels.names import changed, check_beside
+from krein.kernels.precomputed import GivenRows
 from krein.policy import Policy
 
 __all__ = ["check_correction", "check_policy", "check_unused", "drawn", "given_rows", "normalised"]

@@ -68,8 +68,8 @@ from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem, eigensystem
 from krein.kernels import Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import rows
-from krein.kernels.given import given_matrix
 from krein.kernels.names import kernel_for
+from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
 from krein.policy import DEFAULT
 
