@@ -126,7 +126,7 @@ def times(table: Table, n: int, rank: int) -> None:
 
         def fresh() -> krein.Factorization:
             """A new object: nothing is cached."""
-            return krein.Factorization(tuple(bases), core, order)  # noqa: B023
+            return krein.Factorization.from_blocks(tuple(bases), core, order)  # noqa: B023
 
         F = fresh()
         exact, value = seconds(lambda: fresh().smallest_eigenvalue(), repeat=3)

@@ -12,7 +12,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import to_dense
 
 __all__ = ["Difference", "difference", "difference_of_features", "full_bytes", "tabled_bytes"]
 
@@ -39,8 +39,8 @@ def difference(K: Array, f: Factorization) -> Difference:
 
     Blocks are compared in f's own order, and only those on and above the diagonal.
     """
-    bases = [np.concatenate([tile for _, tile in f.basis_tiles(i)]) for i in range(f.n_blocks)]
-    core = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core
+    bases = [f.bases.local(i, slice(None)) for i in range(f.n_blocks)]
+    core = to_dense(f.core)
     squared = trace = 0.0
     for i, (rows, cols) in enumerate(f.spans):
         mine = f.order[rows]

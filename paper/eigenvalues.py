@@ -18,6 +18,7 @@ import numpy as np
 import krein
 from krein.arrays import Array, stream
 from krein.factorization import Factorization
+from krein.factorization.core import to_dense
 from krein.kernels import Kernel
 from paper import eigenvalue_report
 from paper import protocol as paper
@@ -107,7 +108,7 @@ def squared_errors(X: Array, kernel: Kernel, made: Sequence[Factorization]) -> t
     if any(not np.array_equal(F.order, first.order) or _rows(F) != _rows(first) or F.shift for F in made):
         raise ValueError("squared_errors compares approximations with the same clusters and without a shift.")
     places = [rows for rows, _ in first.spans]
-    bases = [[np.concatenate([part for _, part in F.basis_tiles(i)]) for i in range(F.n_blocks)] for F in made]
+    bases = [[F.bases.local(i, slice(None)) for i in range(F.n_blocks)] for F in made]
     cores = [_dense_core(F) for F in made]
     whole, squares = 0.0, np.zeros(len(made))
     for i, mine in enumerate(places):
@@ -149,4 +150,4 @@ def _rows(F: Factorization) -> list[slice]:
 
 
 def _dense_core(F: Factorization) -> Array:
-    return F.core if isinstance(F.core, np.ndarray) else F.core.to_dense()
+    return to_dense(F.core)

@@ -20,6 +20,7 @@ from sklearn.svm import SVC
 
 from krein.arrays import EPS, Array, Indices
 from krein.factorization import Factorization
+from krein.factorization.core import to_dense
 from krein.factorization.dense import eigvalsh
 from paper.comparing import Difference
 
@@ -114,7 +115,7 @@ def restricted(F: Factorization, y: Any, train: Indices) -> Restricted:
         weights = np.zeros(F.shape[0])
         weights[train[labels == name]] = 1.0
         grams.append(F.gram(weights))
-    core = F.core if isinstance(F.core, np.ndarray) else F.core.to_dense()
+    core = to_dense(F.core)
     everything = _inertia(core, [sum(parts) for parts in zip(*grams, strict=True)], F.shift, len(train))
     pairs = [
         _inertia(core, [a + b for a, b in zip(grams[i], grams[j], strict=True)], F.shift, len(train))

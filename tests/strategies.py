@@ -149,7 +149,7 @@ def make(
     if isinstance(core, str):
         core = scale * random_core(rng, sum(ranks), core)
     bases = tuple(orthonormal(rng, n, k) for n, k in zip(sizes, ranks, strict=True))
-    return Factorization(bases, core, rng.permutation(sum(sizes)), shift)
+    return Factorization.from_blocks(bases, core, rng.permutation(sum(sizes)), shift)
 
 
 @st.composite

@@ -199,9 +199,9 @@ def test_a_factorization_refuses_a_core_that_is_not_symmetric_or_not_finite():
     crooked[0, 3] += 1.0
     gone[1, 1] = np.nan
     with pytest.raises(InputError, match="symmetric"):
-        Factorization(f.bases, crooked, f.order)
+        Factorization.from_blocks(f.bases, crooked, f.order)
     with pytest.raises(InputError, match=r"NaN|finite"):
-        Factorization(f.bases, gone, f.order)
+        Factorization.from_blocks(f.bases, gone, f.order)
     good = {(i, i): np.eye(2) for i in range(3)}
     for key, bad in [
         ((1, 1), np.triu(np.ones((2, 2)))),
@@ -210,13 +210,13 @@ def test_a_factorization_refuses_a_core_that_is_not_symmetric_or_not_finite():
     ]:
         held = BlockSparse.from_blocks([2, 2, 2], good | {key: bad})
         with pytest.raises(InputError, match=r"symmetric|NaN|finite"):
-            Factorization(f.bases, held, f.order)
+            Factorization.from_blocks(f.bases, held, f.order)
 
 
 def test_certify_refuses_bases_that_are_not_orthonormal():
     f = small()
     with pytest.raises(InputError, match="orthonormal"):
-        krein.certify(Factorization(tuple(10.0 * U for U in f.bases), f.core, f.order))
+        krein.certify(Factorization.from_blocks(tuple(10.0 * U for U in f.bases), f.core, f.order))
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.0])

@@ -169,7 +169,7 @@ def test_pairs_are_drawn_as_often_as_the_density_says(within, sizes):
     X = rng.standard_normal((n, 3)) * rng.lognormal(0.0, 1.0, (n, 1))
     bases = tuple(np.linalg.qr(rng.standard_normal((m, min(m, 2))))[0] for m in sizes)
     r = sum(U.shape[1] for U in bases)
-    f = krein.Factorization(bases, np.eye(r), rng.permutation(n))
+    f = krein.Factorization.from_blocks(bases, np.eye(r), rng.permutation(n))
     table = table_of(f, krein.Linear(), X)
     stratum = sampling.Stratum(table, within)
     labels = np.repeat(np.arange(len(sizes)), sizes)

@@ -101,12 +101,12 @@ def test_degrees_that_no_cut_can_use_are_replaced_and_counted() -> None:
     K = np.ones((6, 6))
     K[5, :5] = K[:5, 5] = [-1.0, 0.2, 0.2, 0.2, 0.2]
     values, vectors = np.linalg.eigh(K)
-    f = Factorization((vectors,), np.diag(values), np.arange(6))
+    f = Factorization.from_blocks((vectors,), np.diag(values), np.arange(6))
     d = degrees(f)
     assert d.n_nonpositive == 1
     assert np.allclose(d.own, 1.0)
     assert np.allclose(d.sums, [3.0, 4.2, 4.2, 4.2, 4.2, 4.2])  # the last is the median of the others
-    lonely = degrees(Factorization((np.eye(4),), np.eye(4), np.arange(4)))
+    lonely = degrees(Factorization.from_blocks((np.eye(4),), np.eye(4), np.arange(4)))
     assert lonely.n_nonpositive == 4
     assert np.array_equal(lonely.sums, np.ones(4))
 

@@ -62,7 +62,7 @@ def check_everything(f: Factorization, rng: np.random.Generator) -> None:
     for k, G in zip(f.ranks, f.gram(weights), strict=True):
         assert_close(G, whole[start : start + k, start : start + k], np.linalg.norm(weights) * n)
         start += k
-    tiles = [part for i in range(f.n_blocks) for _, part in f.basis_tiles(i)]
+    tiles = [part for i in range(f.n_blocks) for _, part in f.bases.tiles(i)]
     assert sum(len(part) for part in tiles) == n
     assert abs(f.frobenius() - norm_of(K)) <= 1e3 * EPS * size
     operator = f.as_linear_operator()
@@ -267,14 +267,14 @@ B2 = (np.eye(3)[:, :1], np.eye(2)[:, :1])
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Factorization(B2, np.eye(2), np.arange(4)), "hold 5 rows, but order names 4"),
-        (lambda: Factorization(B2, np.eye(3), np.arange(5)), r"must be 2 x 2.*got shape \(3, 3\)"),
-        (lambda: Factorization(B2, np.eye(2), np.array([0, 1, 2, 3, 3])), "once"),
-        (lambda: Factorization(B2, np.eye(2), np.array([0, 1, 2, 3, -1])), r"integers 0 \.\. 4"),
-        (lambda: Factorization(B2, np.eye(2), np.array([0, 1, 2, 3, 5])), r"integers 0 \.\. 4"),
-        (lambda: Factorization(B2, np.eye(2), np.arange(5.0)), "integers.*float64"),
-        (lambda: Factorization(B2, np.eye(2), np.arange(5), np.nan), "finite number; got nan"),
-        (lambda: Factorization((np.zeros((0, 0)),), np.zeros((0, 0)), np.arange(0)), "at least one row"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.arange(4)), "hold 5 rows, but order names 4"),
+        (lambda: Factorization.from_blocks(B2, np.eye(3), np.arange(5)), r"must be 2 x 2.*got shape \(3, 3\)"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.array([0, 1, 2, 3, 3])), "once"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.array([0, 1, 2, 3, -1])), r"integers 0 \.\. 4"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.array([0, 1, 2, 3, 5])), r"integers 0 \.\. 4"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.arange(5.0)), "integers.*float64"),
+        (lambda: Factorization.from_blocks(B2, np.eye(2), np.arange(5), np.nan), "finite number; got nan"),
+        (lambda: Factorization.from_blocks((np.zeros((0, 0)),), np.zeros((0, 0)), np.arange(0)), "at least one row"),
         (lambda: Factorization.from_links([], np.eye(2)), "non-empty"),
         (lambda: Factorization.from_links([np.ones(3)], np.eye(1)), "2-D"),
         (lambda: Factorization.from_links([np.full((3, 1), np.nan)], np.eye(1)), "NaN"),
@@ -313,4 +313,4 @@ def test_bad_parts_are_refused(call, message):
 )
 def test_bad_questions_are_refused(call, message):
     with pytest.raises(InputError, match=message):
-        call(Factorization(B2, np.eye(2), np.arange(5)))
+        call(Factorization.from_blocks(B2, np.eye(2), np.arange(5)))

@@ -71,7 +71,7 @@ def test_psd_stays_psd(dtype, kind, core, seed):
     rng = np.random.default_rng(seed)
     sizes, ranks = [20, 7, 30], [4, 7, 0]
     M = random_core(rng, 11, core)
-    f = Factorization(
+    f = Factorization.from_blocks(
         tuple(difficult_basis(rng, n, k, kind) if k else np.zeros((n, 0)) for n, k in zip(sizes, ranks, strict=True)),
         M @ M,
         rng.permutation(57),
@@ -95,11 +95,11 @@ def test_directions_lost_to_rounding_are_left_out():
     U /= np.sqrt(2.0)
     assert np.abs(U.T @ U - np.eye(2)).max() < 1e-12
     order = np.random.default_rng(0).permutation(n + 3)
-    unused = Factorization((U, np.eye(3)), np.diag([0.0, 0.0, 1.0, 2.0, 3.0]), order).astype("int8")
+    unused = Factorization.from_blocks((U, np.eye(3)), np.diag([0.0, 0.0, 1.0, 2.0, 3.0]), order).astype("int8")
     assert unused.ranks == (1, 3)
     assert unused.core.shape == (4, 4)
     assert unused.frobenius() == pytest.approx(np.sqrt(14.0), rel=1e-12)
-    f = Factorization((U, np.eye(3)), np.diag([1.0, -1.0, 1.0, 2.0, 3.0]), order)
+    f = Factorization.from_blocks((U, np.eye(3)), np.diag([1.0, -1.0, 1.0, 2.0, 3.0]), order)
     used = f.astype("int8")
     assert used.ranks == (2, 3)
     assert used.frobenius() == pytest.approx(f.frobenius(), rel=0.006)
@@ -166,7 +166,7 @@ def seen_in_bases(K: np.ndarray, c: int, k: int, sparse: bool, rng: np.random.Ge
         if not sparse or i == j
     }
     core = BlockSparse.from_blocks([b.shape[1] for b in bases], blocks)
-    return Factorization(tuple(bases), core if sparse else core.to_dense(), order)
+    return Factorization.from_blocks(tuple(bases), core if sparse else core.to_dense(), order)
 
 
 @pytest.mark.parametrize("dtype", SMALLER)

@@ -35,7 +35,7 @@ def factorization():
     rng = np.random.default_rng(0)
     bases = tuple(np.linalg.qr(rng.normal(size=(size, 12)))[0] for size in (80, 100, 120))
     core = rng.normal(size=(36, 36)) * np.logspace(0, -2, 36)
-    return krein.Factorization(bases, core + core.T, rng.permutation(300))
+    return krein.Factorization.from_blocks(bases, core + core.T, rng.permutation(300))
 
 
 def lines(display):
@@ -189,7 +189,7 @@ def test_the_legend_does_not_lie_on_the_curves(factorization):
 
 
 def test_a_zero_matrix_can_be_drawn():
-    f = krein.Factorization((np.eye(4)[:, :2],), np.zeros((2, 2)), np.arange(4))
+    f = krein.Factorization.from_blocks((np.eye(4)[:, :2],), np.zeros((2, 2)), np.arange(4))
     display = SpectrumDisplay.from_factorization(f, corrections=("shift", "clip"))
     assert np.array_equal(display.eigenvalues, np.zeros(2))
     display.figure_.canvas.draw()
@@ -239,7 +239,7 @@ def test_a_block_sparse_core_looks_like_the_dense_one(dropped):
 
 
 def test_a_single_block_has_no_legend():
-    f = krein.Factorization((np.eye(4)[:, :2],), np.eye(2), np.arange(4))
+    f = krein.Factorization.from_blocks((np.eye(4)[:, :2],), np.eye(2), np.arange(4))
     display = CoreDisplay.from_factorization(f)
     assert display.ax_.get_legend() is None
     display.figure_.canvas.draw()

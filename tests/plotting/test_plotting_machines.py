@@ -106,7 +106,7 @@ def test_each_dual_has_a_line_that_ends_at_its_gap(machine):
 def small_dual(method="auto", shift=0.0, n=300):
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.normal(size=(n, 5)))[0]
-    f = krein.Factorization((basis,), np.diag([9.0, 5.0, 3.0, 2.0, 1.0]), np.arange(n), shift)
+    f = krein.Factorization.from_blocks((basis,), np.diag([9.0, 5.0, 3.0, 2.0, 1.0]), np.arange(n), shift)
     y = np.where(basis[:, 0] + 0.02 * rng.normal(size=n) > 0, 1.0, -1.0)
     return f, y, solve_dual(f, y, np.minimum(0, y), np.maximum(0, y), method=method)
 

@@ -48,7 +48,7 @@ def test_an_error_is_shown_where_a_search_measured_it(points):
 def test_a_block_sparse_core_is_told():
     eye = np.eye(2)
     core = krein.BlockSparse.from_blocks((2, 2), {(0, 0): eye, (1, 1): eye})
-    f = krein.Factorization((np.eye(4)[:, :2], np.eye(4)[:, :2]), core, np.arange(8))
+    f = krein.Factorization.from_blocks((np.eye(4)[:, :2], np.eye(4)[:, :2]), core, np.arange(8))
     assert facts(f._repr_html_())["Stored as"] == "float64, block-sparse core"
 
 

@@ -153,7 +153,7 @@ def test_duplicates_and_singular_blocks_leave_the_objective_unique():
     bases = [np.linalg.qr(X[12 * i : 12 * i + 12])[0] for i in range(10)]
     blocks = {(i, i): U.T @ X[12 * i : 12 * i + 12] @ X[12 * i : 12 * i + 12].T @ U for i, U in enumerate(bases)}
     blocks = {at: (M + M.T) / 2 for at, M in blocks.items()}
-    f = Factorization(tuple(bases), BlockSparse.from_blocks((2,) * 10, blocks), np.arange(sum(sizes)), 0.0)
+    f = Factorization.from_blocks(tuple(bases), BlockSparse.from_blocks((2,) * 10, blocks), np.arange(sum(sizes)), 0.0)
     q = labelled(f, 1.0, seed=3)
     d = ask(q)
     check(q, d)

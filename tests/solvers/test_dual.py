@@ -213,14 +213,14 @@ def test_row_order_and_storage_do_not_matter():
     y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     moved = np.random.default_rng(16).permutation(n)
     K = dense_twin(f)
-    one = Factorization((np.eye(n),), K - 0.5 * np.eye(n), np.arange(n), 0.5)
+    one = Factorization.from_blocks((np.eye(n),), K - 0.5 * np.eye(n), np.arange(n), 0.5)
     first = svc(f, y, 1.0)
     np.testing.assert_allclose(svc(one, y, 1.0).coefficients, first.coefficients, atol=1e-8)
     np.testing.assert_allclose(svc(f, y[moved], 1.0, rows=moved).coefficients, first.coefficients[moved], atol=1e-8)
 
 
 def test_two_rows_have_the_textbook_solution():
-    f = Factorization((np.eye(2),), np.array([[2.0, 0.5], [0.5, 1.0]]), np.arange(2))
+    f = Factorization.from_blocks((np.eye(2),), np.array([[2.0, 0.5], [0.5, 1.0]]), np.arange(2))
     d = svc(f, np.array([1.0, -1.0]), 10.0)
     np.testing.assert_allclose(d.coefficients, [1.0, -1.0], atol=1e-12)  # a (K11 + K22 - 2 K12) = 2
     assert d.intercept == pytest.approx(-0.5)
@@ -290,7 +290,7 @@ def test_what_cannot_be_used_is_refused_in_words(message):
 def test_the_core_may_be_singular_and_the_rows_equal():
     rng = np.random.default_rng(24)
     U = np.linalg.qr(np.repeat(rng.standard_normal((10, 6)), 8, axis=0))[0]
-    f = Factorization((U,), np.diag([50.0, 5.0, 1.0, 0.0, 0.0, 0.0]), np.arange(80))
+    f = Factorization.from_blocks((U,), np.diag([50.0, 5.0, 1.0, 0.0, 0.0, 0.0]), np.arange(80))
     y = np.where(rng.random(80) < 0.5, 1.0, -1.0)
     for C in (1e-3, 1.0, 1e3):
         q = Question(f, None, y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, 0.0)

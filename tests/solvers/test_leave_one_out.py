@@ -25,7 +25,7 @@ def factorization(rng, sizes=(9, 7, 8), ranks=(4, 7, 3), psd=True, sparse=False)
         core = BlockSparse.from_blocks(
             ranks, {(i, j): M[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] for i, j in kept}
         )
-    return Factorization(bases, core, rng.permutation(sum(sizes)))
+    return Factorization.from_blocks(bases, core, rng.permutation(sum(sizes)))
 
 
 def brute(K, y, w, t, share, rows, intercept):

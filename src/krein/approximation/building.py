@@ -86,7 +86,7 @@ def _one_block(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts |
     kept = BlockSparse.from_blocks([len(core)], {(0, 0): core})
     if found.combine is not None:
         held = kept if len(core) > APART else core
-        f = Factorization((found.stored,), held, clusters.order, 0.0, (found.combine,))
+        f = Factorization.from_blocks((found.stored,), held, clusters.order, 0.0, (found.combine,))
         return Parts(clusters, (found.extension,), f)
     return _stored(plan, clusters, [found.stored], [found.extension.limited(found.stored, core, plan.kernel)], kept)
 
@@ -231,19 +231,19 @@ def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[Landma
 
 def _turned(f: Factorization, core: BlockSparse, turns: list[Array]) -> tuple[Factorization, list[Array]]:
     """The same matrix with each block seen in its eigenvectors: a core of blocks on their own in r numbers."""
-    bases, maps = list(f.bases), None if f.maps is None else list(f.maps)
     blocks: dict[tuple[int, int], Array] = {}
+    eigenvectors: list[Array | None] = []
     for i, block in enumerate(core.diagonal_blocks()):
         if is_diagonal(block):  # a matrix taken whole comes so
             blocks[i, i] = block
+            eigenvectors.append(None)
             continue
         values, V = np.linalg.eigh(block)
-        held = bases if maps is None else maps
-        held[i] = held[i] @ V
+        eigenvectors.append(V)
         turns[i] = V.T @ turns[i]
         blocks[i, i] = np.diag(values)
     turned = BlockSparse.from_blocks(core.ranks, blocks)
-    return replace(f, bases=tuple(bases), core=turned, maps=None if maps is None else tuple(maps)), turns
+    return replace(f, bases=f.bases.turned(eigenvectors), core=turned), turns
 
 
 def _shrunk(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:

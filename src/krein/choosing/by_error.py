@@ -106,7 +106,7 @@ def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
         found.energies  # noqa: B018  (finishing needs them too, so they are building's)
         with clock.choosing():
             core = found.core.to_dense() if found.core.shape[0] <= DENSE else found.core
-            whole = Factorization(tuple(found.bases), core, clusters.order)
+            whole = Factorization.from_blocks(found.bases, core, clusters.order)
             carried = _Carried(found, clusters.sizes, proposal.dtype, rough, wanted if fixed else None)
             entries = Entries(whole, evaluator, plan.objects, SAMPLES[0], stream(plan.seed, 7, turn))
             measured = entries.error(whole)

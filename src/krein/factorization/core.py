@@ -1,31 +1,103 @@
-"""What is asked of a core M, dense or block-sparse alike: T M Tᵀ, its rows' weights, symmetry, solves, determinants."""
+"""What is asked of a core M, dense (an ndarray) or block-sparse alike; no one else needs to know which it is.
+
+Its blocks, norm and spectrum, T M Tᵀ, the weights of its rows, symmetry, solves and determinants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.linalg
 
 from krein.arrays import Array
 from krein.errors import InputError
 from krein.factorization import dense
 from krein.factorization.blocksparse import SMALL, BlockSparse, Group
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 __all__ = [
+    "as_core",
     "check_symmetric",
     "congruent",
+    "core_block",
+    "core_eigenvalues",
+    "core_frobenius",
     "core_logdet",
+    "core_peak",
     "core_solve",
+    "diagonal_blocks",
+    "has_spectrum",
+    "is_dense",
+    "map_entries",
     "row_grams",
     "row_weights",
     "symmetric_core",
+    "to_dense",
 ]
+
+Spans = Sequence[tuple[slice, slice]]  # (positions, columns) of each block
+
+
+def is_dense(core: Array | BlockSparse) -> TypeIs[Array]:
+    """Return whether the core is an ndarray."""
+    return isinstance(core, np.ndarray)
+
+
+def as_core(L: Any) -> Array | BlockSparse:
+    """Return L as a core: a `BlockSparse` as it is, anything else as a float64 array."""
+    return L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
+
+
+def to_dense(core: Array | BlockSparse) -> Array:
+    """Return the core as an ndarray."""
+    return core if is_dense(core) else core.to_dense()
+
+
+def core_block(core: Array | BlockSparse, spans: Spans, i: int, j: int) -> Array:
+    """Return M_ij."""
+    return core[spans[i][1], spans[j][1]] if is_dense(core) else core.block(i, j)
+
+
+def diagonal_blocks(core: Array | BlockSparse, spans: Spans) -> list[Array]:
+    """Return every M_ii."""
+    return [core[cols, cols] for _, cols in spans] if is_dense(core) else core.diagonal_blocks()
+
+
+def map_entries(core: Array | BlockSparse, function: Callable[[Array], Array]) -> Array | BlockSparse:
+    """Return the core with ``function`` applied to its entries."""
+    return function(core) if is_dense(core) else core.map_blocks(lambda i, j, block: function(block), core.ranks)
+
+
+def core_peak(core: Array | BlockSparse) -> float:
+    """Return the largest absolute entry."""
+    return float(np.abs(core).max(initial=0.0)) if is_dense(core) else core.peak
+
+
+def core_frobenius(core: Array | BlockSparse, shift: float = 0.0) -> float:
+    """Return the Frobenius norm of M + shift I, without overflow."""
+    if not is_dense(core):
+        return core.frobenius(shift)
+    return float(scipy.linalg.norm((core + shift * np.eye(len(core)) if shift else core).ravel())) if core.size else 0.0
+
+
+def core_eigenvalues(core: Array | BlockSparse) -> Array:
+    """Return all eigenvalues, ascending."""
+    return dense.eigvalsh(core) if is_dense(core) else core.eigenvalues()
+
+
+def has_spectrum(core: Array | BlockSparse) -> bool:
+    """Return whether all eigenvectors are affordable; those of a dense core are."""
+    return is_dense(core) or core.has_spectrum
 
 
 def congruent(core: Array | BlockSparse, transforms: Sequence[Array], columns: Sequence[int]) -> Array | BlockSparse:
     """Return T M Tᵀ for T = blockdiag(transforms), block by block; ``columns`` are M's block sizes."""
     ranks = [len(T) for T in transforms]
-    if isinstance(core, BlockSparse):
+    if not is_dense(core):
         return core.map_blocks(lambda i, j, b: _turned(transforms[i], b, transforms[j], i == j), ranks)
     half = np.empty((sum(ranks), core.shape[1]))
     for T, new, old in _matching(transforms, ranks, columns):
@@ -54,7 +126,7 @@ def row_grams(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
 
     In units of |M|'s largest entry, so that no square overflows; only the proportions matter.
     """
-    if isinstance(core, BlockSparse):
+    if not is_dense(core):
         found: list[Array] = [np.zeros((k, k)) for k in ranks]
         for i, j, block in core.blocks():
             part = block / core.peak
@@ -62,7 +134,7 @@ def row_grams(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
             if i != j:
                 found[j] += part.T @ part
         return found
-    stops, peak = np.cumsum(ranks), float(np.abs(core).max(initial=0.0)) or 1.0
+    stops, peak = np.cumsum(ranks), core_peak(core) or 1.0
     rows = (core[stop - k : stop] / peak for stop, k in zip(stops, ranks, strict=True))
     return [part @ part.T for part in rows]
 
@@ -75,9 +147,9 @@ def row_weights(core: Array | BlockSparse, ranks: Sequence[int]) -> list[Array]:
 
 def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
     """Refuse NaN, infinity and more asymmetry than rounding makes, showing the largest difference."""
-    one = Group(np.arange(1), np.arange(1), core[None]) if isinstance(core, np.ndarray) else None
+    groups = (Group(np.arange(1), np.arange(1), core[None]),) if is_dense(core) else core.groups
     size = gap = 0.0
-    for g in core.groups if one is None else (one,):  # type: ignore[union-attr]
+    for g in groups:
         diagonal = np.array_equal(g.left, g.right) and g.values.ndim == 3  # a bare diagonal mirrors itself
         values = g.values if g.values.ndim == 3 else g.values[:, None]
         for part, mirrored in dense.strips(values):  # no copy of the whole is made
@@ -93,16 +165,16 @@ def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
 
 def symmetric_core(L: Array | BlockSparse) -> Array | BlockSparse:
     """L with rounding's asymmetry averaged out; more than rounding is an error."""
-    L = L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
+    L = as_core(L)
     check_symmetric(L, "L")
-    if isinstance(L, BlockSparse):
+    if not is_dense(L):
         return L.map_blocks(lambda i, j, b: b / 2.0 + b.T / 2.0 if i == j else b, L.ranks)
     return L / 2.0 + L.T / 2.0
 
 
 def core_solve(core: Array | BlockSparse, b: Array, t: float) -> Array:
     """(M + tI)⁻¹ b, M indefinite or not; singular is an error where all of the spectrum is seen, else a warning."""
-    if isinstance(core, BlockSparse):
+    if not is_dense(core):
         if core.is_block_diagonal or len(b) > SMALL:
             return core.solve(b, t)
         core = core.to_dense()
@@ -111,7 +183,7 @@ def core_solve(core: Array | BlockSparse, b: Array, t: float) -> Array:
 
 def core_logdet(core: Array | BlockSparse, t: float) -> float:
     """log det(M + tI), which has to be positive definite; a core too large to factor needs its spectrum."""
-    if not isinstance(core, BlockSparse):
+    if is_dense(core):
         return dense.logdet(core, t)
     if core.is_block_diagonal or not core.can_factor:
         values = core.eigenvalues() + t

@@ -15,7 +15,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, one_of
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import is_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.factorization.factorization import Factorization
 from krein.factorization.spectrum import lanczos
@@ -80,7 +80,7 @@ def changed(how: str, values: Array, shift: float) -> tuple[Array, float]:
 
 def _on_spectrum(f: Factorization, how: str) -> Factorization:
     core = f.core
-    if isinstance(core, BlockSparse) and not core.has_spectrum:
+    if not is_dense(core) and not core.has_spectrum:
         raise InputError(
             f"{how!r} would fill a block-sparse core: its {core.n_kept} numbers would become {core.shape[0] ** 2}. "
             "Use 'shift', which keeps it sparse, or build with fewer blocks for a dense core."

@@ -9,23 +9,35 @@ the inner one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import EPS, Array, Indices, check_indices, grouped
+from krein.arrays import EPS, Array, Indices, check_indices
 from krein.errors import InputError
+from krein.factorization.bases import Bases
 from krein.factorization.blocksparse import BlockSparse, Ends
-from krein.factorization.core import check_symmetric, congruent, core_logdet, core_solve, row_weights, symmetric_core
-from krein.factorization.dense import eigvalsh
-from krein.factorization.storage import compress, dtype_name, gram, orthonormalise, product, tiles, transposed_product
+from krein.factorization.core import (
+    as_core,
+    check_symmetric,
+    congruent,
+    core_block,
+    core_eigenvalues,
+    core_frobenius,
+    core_logdet,
+    core_solve,
+    diagonal_blocks,
+    is_dense,
+    row_weights,
+    symmetric_core,
+    to_dense,
+)
+from krein.factorization.storage import compress, dtype_name, orthonormalise
 
 __all__ = ["EPS", "Factorization"]
 
@@ -34,28 +46,29 @@ __all__ = ["EPS", "Factorization"]
 class Factorization:
     """K ~ U M Uᵀ + shift I, with U = diag(U_1, ..., U_c) orthonormal block by block."""
 
-    bases: tuple[Any, ...]  # what is stored of U_i, shape (n_i, stored columns); U_i itself where maps is None
+    bases: Bases  # U, and the order of its rows
     core: Array | BlockSparse  # M, symmetric, shape (r, r), r = sum of k_i
-    order: Indices  # order[p] is the caller's row kept at position p
     shift: float = 0.0
-    maps: tuple[Array, ...] | None = None  # A_i with U_i = bases[i] @ maps[i]: gives back what rounding cost
 
     def __post_init__(self) -> None:
-        n, r = len(self.order), sum(self.ranks)
-        if n == 0:
-            raise InputError("A factorization needs at least one row; the bases and order are empty.")
-        held = sum(len(b) for b in self.bases)
-        if held != n:
-            raise InputError(f"The bases hold {held} rows, but order names {n}. Each row belongs to one block.")
+        r = self.bases.rank
         if self.core.shape != (r, r):
             raise InputError(f"The core must be {r} x {r}, the sum of the ranks; got shape {self.core.shape}.")
-        if not (np.issubdtype(self.order.dtype, np.integer) and self.order.min() >= 0 and self.order.max() < n):
-            raise InputError(f"order must hold integers 0 .. {n - 1}; got {self.order.dtype} {self.order[:5]} ...")
-        if np.bincount(self.order, minlength=n).max() > 1:
-            raise InputError(f"order must name each of the rows 0 .. {n - 1} once; some are named twice.")
         if not math.isfinite(self.shift):
             raise InputError(f"shift must be a finite number; got {self.shift!r}.")
         check_symmetric(self.core)
+
+    @classmethod
+    def from_blocks(
+        cls,
+        blocks: Sequence[Any],
+        core: Array | BlockSparse,
+        order: Indices,
+        shift: float = 0.0,
+        maps: Sequence[Array] | None = None,
+    ) -> Factorization:
+        """Return U M Uᵀ + shift I from orthonormal blocks U_i, or from what is stored of them and their maps."""
+        return cls(Bases(tuple(blocks), order, None if maps is None else tuple(maps)), core, shift)
 
     @classmethod
     def from_links(
@@ -71,7 +84,7 @@ class Factorization:
         if not all(np.isfinite(Q).all() for Q in blocks):
             raise InputError("Q_blocks hold NaN or infinite values; a factorization needs finite numbers.")
         size = sum(Q.shape[1] for Q in blocks)
-        L = L if isinstance(L, BlockSparse) else np.asarray(L, dtype=np.float64)
+        L = as_core(L)
         if L.shape != (size, size):
             raise InputError(f"L must be {size} x {size}, the columns of Q_blocks together; got shape {L.shape}.")
         pairs = [orthonormalise(np.array(Q, order="F")) for Q in blocks]  # a copy: QR may overwrite it
@@ -79,26 +92,33 @@ class Factorization:
         core = congruent(symmetric_core(L), triangles, [Q.shape[1] for Q in blocks])
         n = sum(len(Q) for Q in blocks)
         kept = np.arange(n) if order is None else np.asarray(order)
-        return cls(tuple(U for U, _ in pairs), core, kept, float(shift))
+        return cls.from_blocks([U for U, _ in pairs], core, kept, float(shift))
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
+    def order(self) -> Indices:
+        """order[p] is the caller's row kept at position p."""
+        return self.bases.order
+
+    @property
+    def maps(self) -> tuple[Array, ...] | None:
+        """A_i with U_i = bases[i] @ maps[i], where the bases are stored rounded."""
+        return self.bases.maps
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """k_i, the columns of each U_i."""
-        return tuple(A.shape[1] for A in (self.bases if self.maps is None else self.maps))
+        return self.bases.ranks
 
-    @cached_property
+    @property
     def spans(self) -> tuple[tuple[slice, slice], ...]:
         """(positions, columns) of each block."""
-        rows = np.concatenate([[0], np.cumsum([len(b) for b in self.bases])])
-        cols = np.concatenate([[0], np.cumsum(self.ranks)])
-        parts = ([slice(int(a), int(b)) for a, b in pairwise(ends)] for ends in (rows, cols))
-        return tuple(zip(*parts, strict=True))
+        return self.bases.spans
 
     @property
     def shape(self) -> tuple[int, int]:
-        return (len(self.order),) * 2
+        return (self.bases.n_rows,) * 2
 
     @property
     def rank(self) -> int:
@@ -112,16 +132,15 @@ class Factorization:
     @property
     def dtype(self) -> str:
         """How the bases are stored."""
-        return str(self.bases[0].dtype)
+        return self.bases.dtype
 
     @property
     def nbytes(self) -> int:
         """Bytes held: bases, their maps, core and order."""
-        maps = 0 if self.maps is None else sum(A.nbytes for A in self.maps)
-        return int(sum(b.nbytes for b in self.bases) + maps + self.core.nbytes + self.order.nbytes)
+        return int(self.bases.nbytes + self.core.nbytes)
 
     def __repr__(self) -> str:
-        kind = "block-sparse" if isinstance(self.core, BlockSparse) else "dense"
+        kind = "dense" if is_dense(self.core) else "block-sparse"
         return (
             f"Factorization({self.shape[0]} x {self.shape[1]}, {self.n_blocks} blocks, rank {self.rank}, {kind} core, "
             f"{self.dtype}, {self.nbytes / 2**20:.1f} MiB, shift {self.shift:.4g})"
@@ -136,87 +155,50 @@ class Factorization:
 
     def project(self, x: Array) -> Array:
         """Uᵀx for x of shape (n,) or (n, p)."""
-        held = self._rows_of(x, "project")[self.order]
-        out = np.empty((self.rank, *held.shape[1:]))
-        for i, (rows, cols) in enumerate(self.spans):
-            raw = transposed_product(self.bases[i], held[rows])
-            out[cols] = raw if self.maps is None else self.maps[i].T @ raw
-        return out
+        return self.bases.project(self._rows_of(x, "project"))
 
     def lift(self, w: Array) -> Array:
         """U w for w of shape (r,) or (r, p)."""
         w = np.asarray(w, dtype=np.float64)
         if w.ndim not in (1, 2) or len(w) != self.rank:
             raise InputError(f"lift needs {self.rank} rows, one per column of U; got shape {w.shape}.")
-        held = np.empty((self.shape[0], *w.shape[1:]))
-        for i, (rows, cols) in enumerate(self.spans):
-            held[rows] = product(self.bases[i], w[cols] if self.maps is None else self.maps[i] @ w[cols])
-        out = np.empty_like(held)
-        out[self.order] = held
-        return out
+        return self.bases.lift(w)
 
     def gram(self, weights: Array) -> list[Array]:
         """U_iᵀ D_i U_i for each block, D = diag(weights) in the caller's order."""
         weights = self._rows_of(weights, "gram")
         if weights.ndim != 1:
             raise InputError(f"gram needs one weight per row, 1-D; got shape {weights.shape}.")
-        grams = []
-        for i, (rows, _) in enumerate(self.spans):
-            raw = gram(self.bases[i], weights[self.order[rows]])
-            grams.append(raw if self.maps is None else self.maps[i].T @ raw @ self.maps[i])
-        return grams
+        return self.bases.gram(weights)
 
     def diagonal(self, core: Array | BlockSparse | None = None) -> Array:
         """The diagonal of U S Uᵀ for a core S; without one, of the matrix itself, shift included."""
-        blocks = self.core_diagonal_blocks(core)
-        out = np.full(self.shape[0], self.shift if core is None else 0.0)
-        for i, (rows, _) in enumerate(self.spans):
-            inner = blocks[i] if self.maps is None else self.maps[i] @ blocks[i] @ self.maps[i].T
-            places = self.order[rows]
-            for part, stored in tiles(self.bases[i]):
-                out[places[part]] += np.einsum("ij,ij->i", stored @ inner, stored)
-        return out
+        return self.bases.diagonal(self.core_diagonal_blocks(core)) + (self.shift if core is None else 0.0)
 
     def rows(self, indices: Any) -> Array:
         """The rows ``indices`` of the matrix, (len(indices), n), shift included."""
         wanted = check_indices(indices, self.shape[0])
-        left = self.basis_rows(wanted)  # sparse: r k work a row with a dense core
-        out = self.lift((left @ self.core).T if isinstance(self.core, np.ndarray) else self.core @ left.T.toarray()).T
+        left = self.bases.rows(wanted)  # sparse: r k work a row with a dense core
+        out = self.lift((left @ self.core).T if is_dense(self.core) else self.core @ left.T.toarray()).T
         out[np.arange(len(wanted)), wanted] += self.shift
         return np.ascontiguousarray(out)
 
     def basis_rows(self, indices: Any) -> sp.csr_matrix:
         """The rows ``indices`` of U, sparse: each has the columns of its own block alone."""
-        wanted = check_indices(indices, self.shape[0])
-        parts = self._by_block(wanted)
-        sizes = np.zeros(len(wanted), dtype=np.int64)
-        for i, here, _ in parts:
-            sizes[here] = self.ranks[i]
-        pointer = np.concatenate([[0], np.cumsum(sizes)])
-        data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
-        for i, here, local in parts:
-            cols = self.spans[i][1]
-            spots = pointer[here][:, None] + np.arange(self.ranks[i])
-            data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
-        return sp.csr_matrix((data, columns, pointer), shape=(len(wanted), self.rank))
+        return self.bases.rows(check_indices(indices, self.shape[0]))
 
     def entries(self, rows: Any, cols: Any) -> Array:
         """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
         here, there = check_indices(rows, self.shape[0]), check_indices(cols, self.shape[0])
         out = np.zeros((len(here), len(there)))
-        rights = {j: (yours, right) for j, yours, right in self._by_block(there)}
-        for i, mine, left in self._by_block(here):
-            met = rights if isinstance(self.core, np.ndarray) else self.core.graph[[i]].indices
+        rights = {j: (yours, right) for j, yours, right in self.bases.by_block(there)}
+        for i, mine, left in self.bases.by_block(here):
+            met = rights if is_dense(self.core) else self.core.graph[[i]].indices
             for j in (j for j in met if j in rights):
                 yours, right = rights[j]
-                out[np.ix_(mine, yours)] = left @ self._core_block(i, j) @ right.T
+                out[np.ix_(mine, yours)] = left @ core_block(self.core, self.spans, i, j) @ right.T
         out[np.equal.outer(here, there)] += self.shift
         return out
-
-    def basis_tiles(self, i: int) -> Iterator[tuple[slice, Array]]:
-        """Yield (positions within block i, those rows of U_i in float64)."""
-        for part, stored in tiles(self.bases[i]):
-            yield part, stored if self.maps is None else stored @ self.maps[i]
 
     __array_ufunc__ = None  # so that v @ f comes here
 
@@ -246,14 +228,14 @@ class Factorization:
         name = dtype_name(dtype)
         if name == self.dtype and (self.maps is None) == (name == "float64"):
             return self
-        bases = list(self.bases) if self.maps is None else [B @ A for B, A in zip(self.bases, self.maps, strict=True)]
+        bases = self.bases.explicit()
         return compressed(bases, self.core, self.order, self.shift, name)[0]
 
     # -- spectrum, exact from the core -----------------------------------------------------------------------------
 
     @cached_property
     def _core_eigenvalues(self) -> Array:
-        return self.core.eigenvalues() if isinstance(self.core, BlockSparse) else eigvalsh(self.core)
+        return core_eigenvalues(self.core)
 
     def eigenvalues(self) -> Array:
         """The r eigenvalues of M plus the shift, ascending; the other n - r eigenvalues are the shift itself.
@@ -264,19 +246,19 @@ class Factorization:
 
     def ends(self) -> Ends:
         """The smallest and largest eigenvalue of the n x n matrix with what is known of their error."""
-        if isinstance(self.core, BlockSparse):
-            e, exact = self.core.ends, self.core.ends.exact
-            bounds = [e.smallest, e.largest, e.lower_bound, e.upper_bound]
-            residual = e.residual
-        else:
+        if is_dense(self.core):
             values = self._core_eigenvalues
-            bounds = [values.min(initial=np.inf), values.max(initial=-np.inf)] * 2
-            residual, exact = 0.0, True
-        low, high, lower, upper = (float(b) + self.shift for b in bounds)
+            low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+            inner = Ends(low, high, 0.0, low, high, True)
+        else:
+            inner = self.core.ends
+        low, high, lower, upper = (
+            b + self.shift for b in (inner.smallest, inner.largest, inner.lower_bound, inner.upper_bound)
+        )
         if self.shape[0] > self.rank:  # the shift is an eigenvalue too
             low, lower = min(low, self.shift), min(lower, self.shift)
             high, upper = max(high, self.shift), max(upper, self.shift)
-        return Ends(low, high, residual, lower, upper, exact)
+        return Ends(low, high, inner.residual, lower, upper, inner.exact)
 
     def smallest_eigenvalue(self) -> float:
         """The smallest eigenvalue of the n x n matrix; for a block-sparse core a Ritz value (`ends` has its bound)."""
@@ -294,12 +276,7 @@ class Factorization:
 
     def frobenius(self) -> float:
         """The Frobenius norm of the n x n matrix."""
-        if isinstance(self.core, BlockSparse):
-            inside = self.core.frobenius(self.shift)
-        else:
-            inside = (
-                float(scipy.linalg.norm((self.core + self.shift * np.eye(self.rank)).ravel())) if self.rank else 0.0
-            )
+        inside = core_frobenius(self.core, self.shift)
         return float(np.hypot(inside, math.sqrt(self.shape[0] - self.rank) * self.shift))
 
     # -- solves ----------------------------------------------------------------------------------------------------
@@ -342,35 +319,12 @@ class Factorization:
             raise InputError(f"{verb} needs an array of {self.shape[0]} rows (1-D or 2-D); got shape {x.shape}.")
         return np.asarray(x, dtype=np.float64)
 
-    @cached_property
-    def _positions(self) -> Indices:
-        places = np.empty_like(self.order, dtype=np.intp)
-        places[self.order] = np.arange(len(self.order))
-        return places
-
-    def _by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
-        """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
-        places = self._positions[wanted]
-        block = np.searchsorted([rows.stop for rows, _ in self.spans], places, side="right")
-        parts: list[tuple[int, Indices, Array]] = []
-        for i, here in grouped(block):
-            local = self.bases[i][places[here] - self.spans[i][0].start].astype(np.float64)
-            parts.append((i, here, local if self.maps is None else local @ self.maps[i]))
-        return parts
-
-    def _core_block(self, i: int, j: int) -> Array:
-        if isinstance(self.core, BlockSparse):
-            return self.core.block(i, j)
-        return self.core[self.spans[i][1], self.spans[j][1]]
-
     def core_diagonal_blocks(self, core: Array | BlockSparse | None = None) -> list[Array]:
         """The blocks M_ii of the core, or of another one of its shape."""
         core = self.core if core is None else core
         if core.shape != (self.rank, self.rank):
             raise InputError(f"diagonal needs a core of shape {(self.rank, self.rank)}; got {core.shape}.")
-        if isinstance(core, BlockSparse):
-            return core.diagonal_blocks()
-        return [core[cols, cols] for _, cols in self.spans]
+        return diagonal_blocks(core, self.spans)
 
     def with_core(self, core: Array | BlockSparse, shift: float) -> Factorization:
         """The same bases with another core and shift."""
@@ -391,5 +345,5 @@ def compressed(
         maps.append(A)
         turns.append(T)
     moved = core if name == "float64" else congruent(core, turns, ranks)
-    moved = moved.to_dense() if dense and isinstance(moved, BlockSparse) else moved
-    return Factorization(tuple(stored), moved, order, shift, None if name == "float64" else tuple(maps)), turns
+    moved = to_dense(moved) if dense else moved
+    return Factorization.from_blocks(stored, moved, order, shift, None if name == "float64" else maps), turns

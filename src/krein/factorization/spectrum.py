@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from krein.arrays import EPS, Array, seed_from, stream
 from krein.errors import InputError
-from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
+from krein.factorization.blocksparse import DENSE_LIMIT
+from krein.factorization.core import is_dense, map_entries, to_dense
 from krein.factorization.dense import has_cholesky
 from krein.factorization.factorization import Factorization
 
@@ -180,16 +181,16 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
 
 def _absolute_bound(f: Factorization) -> float:
     """The lowest disc if every |K_ij| were as large as (|U| |M| |U|ᵀ)_ij + |shift| [i = j], which it never exceeds."""
-    sizes = f.core.map_blocks(lambda i, j, b: np.abs(b), f.ranks) if isinstance(f.core, BlockSparse) else np.abs(f.core)
+    sizes = map_entries(f.core, np.abs)
     columns = np.zeros(f.rank)  # |U|ᵀ 1
     for i, (_, cols) in enumerate(f.spans):
-        for _, U in f.basis_tiles(i):
+        for _, U in f.bases.tiles(i):
             columns[cols] += np.abs(U).sum(0)
     weights = sizes @ columns
     total = np.full(f.shape[0], abs(f.shift))
-    for i, (rows, cols) in enumerate(f.spans):
-        for part, U in f.basis_tiles(i):
-            total[f.order[rows][part]] += np.abs(U) @ weights[cols]
+    for i, (_, cols) in enumerate(f.spans):
+        for rows, U in f.bases.tiles(i):
+            total[rows] += np.abs(U) @ weights[cols]
     centre = f.diagonal()
     return float((centre + np.abs(centre) - total).min())
 
@@ -225,14 +226,14 @@ def certify(f: Factorization) -> Certificate:
     tolerance = 10 * max(1, f.rank) * EPS * norm
     outside = f.shift >= -tolerance or f.rank == f.shape[0]
     if ends.exact:
-        proven = ends.smallest >= -tolerance and (isinstance(f.core, BlockSparse) or _has_cholesky(f, tolerance))
+        proven = ends.smallest >= -tolerance and (not is_dense(f.core) or _has_cholesky(f, tolerance))
         return Certificate(bool(outside and proven), ends.smallest, tolerance, rigorous=True)
     if ends.lower_bound >= -tolerance:
         return Certificate(bool(outside), ends.lower_bound, tolerance, rigorous=True)
     if ends.smallest < -tolerance:  # a Rayleigh quotient below zero is proof enough
         return Certificate(False, ends.smallest, tolerance, rigorous=True)
     low = ends.smallest - ends.residual
-    if f.rank <= DENSE_LIMIT or (isinstance(f.core, BlockSparse) and f.core.can_factor):
+    if f.rank <= DENSE_LIMIT or (not is_dense(f.core) and f.core.can_factor):
         proven = _has_cholesky(f, tolerance)  # and that overrules what Lanczos saw
         margin = max(low, -tolerance) if proven else min(low, -tolerance)
         return Certificate(bool(outside and proven), margin, tolerance, rigorous=True)
@@ -252,6 +253,6 @@ def _check_orthonormal(f: Factorization) -> None:
 
 def _has_cholesky(f: Factorization, tolerance: float) -> bool:
     move = f.shift + (tolerance or np.finfo(float).tiny)  # a zero core has a zero tolerance, and is psd
-    if isinstance(f.core, BlockSparse) and f.core.can_factor:
+    if not is_dense(f.core) and f.core.can_factor:
         return f.core.cholesky(move) is not None
-    return has_cholesky(f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core, move)
+    return has_cholesky(to_dense(f.core), move)

@@ -22,6 +22,7 @@ from krein.approximation import Approximation
 from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Branches, Embedding, Partition
 from krein.approximation.error import ErrorEstimate
+from krein.arrays import Array, Indices
 from krein.choosing.by_error import Search
 from krein.choosing.by_score import Choice, Trial
 from krein.choosing.candidates import Look
@@ -64,7 +65,7 @@ OWN_KERNELS = (
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
     kernels.DynamicTimeWarping, GivenColumns,
 )  # fmt: skip
-WHOLES = (Model, Approximation, Factorization, BlockSparse)
+WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, KernelExpansion,
     PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Choice, Trial, Task, Dual,
@@ -253,13 +254,28 @@ def _check_core(given: Fields) -> None:
             _need(fit.all(), "a block has another shape than its ranks")
 
 
-def _check_factorization(given: Fields) -> None:
-    bases, maps, core = given["bases"], given.get("maps"), given["core"]
+def _factorization_apart(f: Factorization) -> Fields:
+    """Files hold the bases flat, as they were kept before they became a value of their own."""
+    return {"bases": f.bases.blocks, "core": f.core, "order": f.order, "shift": f.shift, "maps": f.maps}
+
+
+def _factorization(given: Fields) -> Factorization:
+    _check_names(Factorization, given, ["bases", "core", "order", "shift", "maps"], {"bases", "core", "order"})
+    bases: Any = given["bases"]
+    core: Any = given["core"]
+    order: Any = given["order"]
+    maps: Any = given.get("maps")
+    shift = given.get("shift", 0.0)
+    _need(isinstance(bases, tuple) and len(bases) > 0, "there are no bases")
     _need(all(isinstance(B, np.ndarray) and B.ndim == 2 and B.dtype.kind in "iuf" for B in bases), "a basis is none")
-    _need(given["order"].ndim == 1 and core.shape[0] == core.shape[1] and len(core.shape) == 2, "the core is no matrix")
+    _need(checker(Indices)(order) and order.ndim == 1, "the order is none")
+    _need(checker(Array | BlockSparse)(core) and len(core.shape) == 2, "the core is no matrix")
+    _need(core.shape[0] == core.shape[1] and checker(float)(shift), "the core is not square, or the shift no number")
     if maps is not None:
-        fit = len(maps) == len(bases) and all(A.ndim == 2 for A in maps)
-        _need(fit and all(A.shape[0] == B.shape[1] for A, B in zip(maps, bases, strict=True)), "maps and bases differ")
+        fit = isinstance(maps, tuple) and len(maps) == len(bases)
+        _need(fit and all(checker(Array)(A) and A.ndim == 2 for A in maps), "a map is none")
+        _need(all(A.shape[0] == B.shape[1] for A, B in zip(maps, bases, strict=True)), "maps and bases differ")
+    return Factorization.from_blocks(bases, core, order, shift, maps)
 
 
 def _check_partition(given: Fields) -> None:
@@ -284,7 +300,6 @@ def _check_approximation(given: Fields) -> None:
 
 _BEFORE: dict[Any, Callable[[Fields], None]] = {
     BlockSparse: _check_core,
-    Factorization: _check_factorization,
     Partition: _check_partition,
     LandmarkMap: _check_landmarks,
     Embedding: _check_landmarks,
@@ -350,6 +365,7 @@ _ALL = (
     _of_sklearn(AsSklearn, "AsSklearn"),
     *map(_of_sparse, SPARSE),
     Kind("Expansion", EarlierExpansion, lambda value: {}, EarlierExpansion.together),
+    Kind("Factorization", Factorization, _factorization_apart, _factorization),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
     Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
     Kind(
@@ -372,6 +388,6 @@ _ALL = (
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
 _BY_CLASS: dict[type, Kind] = {kind.cls: kind for kind in _ALL}
-MODELS: tuple[type, ...] = (*ESTIMATORS, *OWN_KERNELS, Precomputed, *WHOLES)
+MODELS: tuple[type, ...] = (*ESTIMATORS, *OWN_KERNELS, Precomputed, Factorization, *WHOLES)
 assert len(KINDS) == len(_ALL) == len(_BY_CLASS)
 assert all(is_dataclass(cls) for cls in (*OWN_KERNELS, *WHOLES, *PARTS))

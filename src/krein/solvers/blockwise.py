@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import is_dense
 from krein.solvers.problem import FLOOR, Mask, Point, Problem, excess
 
 __all__ = ["Apart", "falls_apart"]
@@ -37,7 +37,7 @@ NEGATIVE = 1e-10  # of the largest eigenvalue: a core below it is not psd
 
 def falls_apart(f: Factorization) -> bool:
     """Whether no two blocks are coupled."""
-    return isinstance(f.core, BlockSparse) and f.core.is_block_diagonal and f.shift >= 0.0
+    return not is_dense(f.core) and f.core.is_block_diagonal and f.shift >= 0.0
 
 
 class Apart:
@@ -283,7 +283,7 @@ def _stacked(problem: Problem, b: Array) -> list[_Stack]:
     if roots is None:
         return []
     used = (problem.high > problem.low) | (problem.low != 0.0)
-    own = [f.order[span][used[f.order[span]]] for span, _ in f.spans]
+    own = [rows[used[rows]] for rows in map(f.bases.members, range(f.n_blocks))]
     counts = np.array([len(rows) for rows in own])
     widths = _rounded(counts)
     stacks = []
@@ -292,9 +292,8 @@ def _stacked(problem: Problem, b: Array) -> list[_Stack]:
         V = np.zeros((len(mine), width, max(f.ranks[i] for i in mine)))
         rows = np.zeros((len(mine), width), dtype=np.intp)
         real = np.arange(width) < counts[mine, None]
-        for at, i in enumerate(mine):
-            span = f.spans[i][0]
-            V[at, : counts[i], : f.ranks[i]] = f.bases[i][used[f.order[span]]].astype(np.float64) @ roots[i]
+        for at, i in enumerate(mine.tolist()):
+            V[at, : counts[i], : f.ranks[i]] = f.bases.local(i, used[f.bases.members(i)]) @ roots[i]
             rows[at, : counts[i]] = own[i]
         linear, low, high, begun = (
             np.where(real, x[rows], 0.0) for x in (problem.linear, problem.low, problem.high, b)
@@ -304,8 +303,8 @@ def _stacked(problem: Problem, b: Array) -> list[_Stack]:
 
 
 def _roots(f: Factorization) -> list[Array] | None:
-    """(columns, k_i) each: a basis times it is V_i, V_i V_iᵀ = U_i M_ii U_iᵀ; None where some M_ii is not psd."""
-    assert isinstance(f.core, BlockSparse)
+    """(k_i, k_i) each: U_i times it is V_i, V_i V_iᵀ = U_i M_ii U_iᵀ; None where some M_ii is not psd."""
+    assert not is_dense(f.core)
     found: list[Any] = [np.zeros((k, k)) for k in f.ranks]
     largest = f.core.peak
     for group in f.core.groups:
@@ -315,7 +314,7 @@ def _roots(f: Factorization) -> list[Array] | None:
         roots = np.sqrt(np.maximum(values, 0.0))
         for at, i in enumerate(group.left.tolist()):
             found[i] = np.diag(roots[at]) if vectors is None else vectors[at] * roots[at]
-    return found if f.maps is None else [A @ root for A, root in zip(f.maps, found, strict=True)]
+    return found
 
 
 def _rounded(counts: Indices) -> Indices:

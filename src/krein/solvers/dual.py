@@ -141,7 +141,7 @@ def _solved(
                 found = finer if finer is not None and finer.gap < found.gap else found
             return found, one_by_one.n_iter, "apart", tuple(one_by_one.path)
         before = one_by_one.n_iter
-    if any(len(U) < k for U, k in zip(problem.f.bases, problem.f.ranks, strict=True)):  # picked without a look at that
+    if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):  # picked without a look at that
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
     if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
@@ -226,7 +226,7 @@ def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
     rank = max((part.core.shape[0] for part in parts), default=0)
     if problem.epsilon or not problem.linear.any() or rank < NEWTON_SHARE * f.rank:
         return False
-    if len(f.order) < max(NEWTON_ROWS, NEWTON_RATIO * rank):
+    if f.shape[0] < max(NEWTON_ROWS, NEWTON_RATIO * rank):
         return False
     slopes = float(np.abs(problem.linear).mean())
     width = float((problem.high - problem.low).mean())

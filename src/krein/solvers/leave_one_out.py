@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from krein.arrays import EPS, Array, Indices
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent
+from krein.factorization.core import congruent, has_spectrum
 from krein.factorization.eigensystem import Eigensystem, eigensystem
 from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
@@ -190,7 +189,7 @@ class Factored:
 
 def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> Spectrum | Factored:
     """Return what every ridge on f needs; ``system`` may be that of f's core, where it is known."""
-    if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
+    if not has_spectrum(f.core):
         return Factored(f, weights)
     if np.all(weights == 1.0):
         return Spectrum(f, weights, None, system or eigensystem(f.core, f.ranks))
@@ -217,10 +216,10 @@ def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> t
 
 def _strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Array]]:
     """Rows of U_i with their places in the caller's order, few enough to be multiplied by k x m."""
-    order, step = f.order[f.spans[i][0]], max(1, COLUMNS // 8 // max(1, m))
-    for part, U in f.basis_tiles(i):
+    step = max(1, COLUMNS // 8 // max(1, m))
+    for rows, U in f.bases.tiles(i):
         for start in range(0, len(U), step):
-            yield order[part][start : start + step], U[start : start + step]
+            yield rows[start : start + step], U[start : start + step]
 
 
 def _product(U: Array, V: Array) -> Array:

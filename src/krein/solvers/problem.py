@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from krein.arrays import Array, Indices
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent
-from krein.factorization.storage import orthonormalise
+from krein.factorization.core import congruent, is_dense
 
 __all__ = [
     "Box",
@@ -151,21 +149,14 @@ def ends_of(problem: Problem, b: Array) -> Ends:
 
 def restricted(f: Factorization, rows: Indices) -> Factorization:
     """Some rows of U, copied, in the order asked for: no longer orthonormal, but good for products and diagonals."""
-    place = np.full(f.shape[0], -1)
-    place[rows] = np.arange(len(rows))
-    bases, order = [], []
-    for U, (span, _) in zip(f.bases, f.spans, strict=True):
-        mine = place[f.order[span]]
-        bases.append(U[mine >= 0])
-        order.append(mine[mine >= 0])
-    return replace(f, bases=tuple(bases), order=np.concatenate(order))
+    return replace(f, bases=f.bases.take(rows))
 
 
 def square(f: Factorization, rows: Indices) -> Array:
     """K[rows, rows], Fortran-ordered, from the blocks of the core that are kept."""
-    found = {i: (here, local) for i, here, local in f._by_block(rows)}
+    found = {i: (here, local) for i, here, local in f.bases.by_block(rows)}
     out = np.zeros((len(rows), len(rows)), order="F")
-    if isinstance(f.core, BlockSparse):
+    if not is_dense(f.core):
         for i, j, block in f.core.blocks():
             if i in found and j in found:
                 (mine, left), (yours, right) = found[i], found[j]
@@ -188,16 +179,7 @@ def cut(f: Factorization, rows: Indices) -> Factorization:
     The bases are not orthonormal any more, which no solver here asks for.
     """
     some = restricted(f, rows)
-    if all(len(U) > k for U, k in zip(some.bases, f.ranks, strict=True)):
+    if all(n > k for n, k in zip(some.bases.sizes, f.ranks, strict=True)):
         return some
-    bases, maps, turns = list(some.bases), [], []
-    for i, k in enumerate(f.ranks):
-        own: Array = np.eye(k) if f.maps is None else f.maps[i]
-        turn: Array = np.eye(k)
-        if len(bases[i]) <= k:
-            bases[i], turn = orthonormalise(np.array(bases[i].astype(np.float64) @ own, order="F"))
-            own = np.eye(len(turn))
-        maps.append(own)
-        turns.append(turn)
-    core = congruent(f.core, turns, f.ranks)
-    return Factorization(tuple(bases), core, some.order, f.shift, None if f.maps is None else tuple(maps))
+    bases, turns = some.bases.full_rank()
+    return Factorization(bases, congruent(f.core, turns, f.ranks), f.shift)

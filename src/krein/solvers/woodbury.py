@@ -21,6 +21,7 @@ from krein.factorization import Factorization
 from krein.factorization import cholesky as blockcholesky
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.cholesky import BlockCholesky
+from krein.factorization.core import core_peak, is_dense
 
 __all__ = ["Part", "System", "factorize", "parts_of"]
 
@@ -39,13 +40,13 @@ class Part:
     @cached_property
     def peak(self) -> float:
         """The largest |entry| of the core."""
-        return self.core.peak if isinstance(self.core, BlockSparse) else float(np.abs(self.core).max(initial=0.0))
+        return core_peak(self.core)
 
 
 def parts_of(f: Factorization) -> tuple[Part, ...]:
     """Return what the core falls apart into; a dense core is one part."""
     ends = np.concatenate([[0], np.cumsum(f.ranks, dtype=np.intp)])
-    if not isinstance(f.core, BlockSparse):
+    if is_dense(f.core):
         spans = tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends.tolist()))
         return (Part(tuple(range(f.n_blocks)), slice(None), spans, f.core),)
     labels = f.core.components
@@ -183,7 +184,7 @@ def _eigen_root(G: Array, _: float) -> Array:
 
 def _middle_factor(part: Part, roots: Sequence[Array]) -> Array | BlockCholesky | None:
     """The Cholesky factor of I + FᵀMF."""
-    if isinstance(part.core, BlockSparse):
+    if not is_dense(part.core):
         turned = ((i, j, roots[i].T @ block @ roots[j]) for i, j, block in part.core.blocks())
         widths = [F.shape[1] for F in roots]
         same = widths == list(part.core.ranks)
