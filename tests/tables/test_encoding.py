@@ -129,6 +129,8 @@ def test_other_columns_than_the_fits_are_refused():
         encoder(Frame(("a", "x"), (A, B)))
     with pytest.raises(InputError, match=r"'a' held numbers .* holds text, as '(red|blue)'"):
         encoder(Frame(("a", "b"), (B, B)))
+    with pytest.raises(InputError, match=r"'a' held numbers .* holds text, as '1.5'"):
+        encoder(Frame(("a", "b"), (np.full(50, "1.5", dtype=object), B)))  # as a Parquet file may have it
     with pytest.raises(InputError, match="'a' holds infinite values"):
         encoder(Frame(("a", "b"), (np.append(A[1:], np.inf), B)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -133,6 +134,10 @@ def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
         ("a.csv", "a;b\n1;2\n", "has no ',' in its first line, but ';'"),
         ("a.tsv", "a,b\n1,2\n", "--format csv"),
         ("a.csv", 'a,b\n"1,2\n', "line 2: it cannot be read as csv"),
+        ("a.csv", 'a,b\n1,"2\n3,4\n', "line 3: it cannot be read as csv"),  # the rest of the file in one cell
+        ("a.csv", 'a\n"1\n2\n', "line 3: it cannot be read as csv"),
+        ("a.csv", 'a,b\n"1"2,3\n', "line 2: it cannot be read as csv"),
+        ("a.csv", 'a,b\n"1\n1",2\n\n3,4,5\n', "line 5: 3 fields where the first line has 2"),
     ],
 )
 def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path: Path, name: str, text: str, match: str) -> None:
@@ -161,6 +166,21 @@ def test_parquet_holds_dates_and_decimals_too(tmp_path: Path) -> None:
     assert frame["kind"].tolist() == ["u", "v"]
     assert frame["parts"].tolist() == ["[1, 2]", "[]"]
     np.testing.assert_array_equal(frame["on"], [1.0, 0.0])
+
+
+def test_whole_numbers_beyond_the_precision_of_floats_are_rounded_as_in_csv(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"id": [1, 2**62 + 1]}), tmp_path / "a.parquet")
+    same(read(tmp_path / "a.parquet"), read(written(tmp_path, "a.csv", f"id\n1\n{2**62 + 1}\n")))
+
+
+def test_without_pyarrow_the_extra_is_named_and_other_files_are_read(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert read(written(tmp_path, "a.csv", "a\n1\n"))["a"].tolist() == [1.0]
+    with pytest.raises(InputError, match=r"pip install 'krein\[parquet\]'"):
+        read(written(tmp_path, "a.parquet", ""))
 
 
 def test_rows_are_counted_before_they_are_read(tables: dict[str, Path]) -> None:
