@@ -65,7 +65,7 @@ def parse_settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> d
 
 
 def parse_value(_context: Any, _parameter: Any, value: str | None) -> Any:
-    """A number, true, false, none, or else the word itself."""
+    """Return a number, True, False or None, otherwise the word itself."""
     if value is None:
         return None
     word = value.strip().lower()
