@@ -91,36 +91,36 @@ def load(
     """
     source = Path(path)
     named = _checked(functions, matrices)
-    file = opened(source)
-    header = file.header
-    version = header.get("format")
-    if type(version) is not int or version < 1:
-        raise ModelFileError(f"{source} does not say which format it has.")
-    if version > FORMAT:
-        raise ModelFileError(
-            f"{source} has format {version}, written by krein {str(header.get('krein'))[:40]}; this is krein "
-            f"{_version()}, which reads up to format {FORMAT}. Install a newer one."
-        )
-    try:
-        arrays = file.arrays()
-        model = Decoder(arrays, named).run(header["entries"])[header["root"]]
-    except (ModelFileError, MemoryError, OSError):
-        raise
-    except MissingFunction as missing:
-        name, what, where = missing.args
-        raise InputError(
-            f"{source} uses a {what} of yours, {name!r}, which no file holds. Hand it in: "
-            f"krein.load(path, {where}={{{name!r}: ...}})."
-        ) from None
-    except OtherMatrix as other:
-        name, before, now = other.args
-        raise InputError(
-            f"{source} was saved beside a matrix {name!r}, {before}; what was handed in, {now}, holds other "
-            "numbers. Hand in the matrix that the model was fitted on."
-        ) from None
-    except Exception as error:  # whatever it was, the file is the reason
-        told = str(error).rstrip(".") or type(error).__name__
-        raise ModelFileError(f"{source} holds no model that could be put together: {told}.") from error
+    with opened(source) as file:
+        header = file.header
+        version = header.get("format")
+        if type(version) is not int or version < 1:
+            raise ModelFileError(f"{source} does not say which format it has.")
+        if version > FORMAT:
+            raise ModelFileError(
+                f"{source} has format {version}, written by krein {str(header.get('krein'))[:40]}; this is krein "
+                f"{_version()}, which reads up to format {FORMAT}. Install a newer one."
+            )
+        try:
+            arrays = file.arrays()
+            model = Decoder(arrays, named).run(header["entries"])[header["root"]]
+        except (ModelFileError, MemoryError, OSError):
+            raise
+        except MissingFunction as missing:
+            name, what, where = missing.args
+            raise InputError(
+                f"{source} uses a {what} of yours, {name!r}, which no file holds. Hand it in: "
+                f"krein.load(path, {where}={{{name!r}: ...}})."
+            ) from None
+        except OtherMatrix as other:
+            name, before, now = other.args
+            raise InputError(
+                f"{source} was saved beside a matrix {name!r}, {before}; what was handed in, {now}, holds other "
+                "numbers. Hand in the matrix that the model was fitted on."
+            ) from None
+        except Exception as error:  # whatever it was, the file is the reason
+            told = str(error).rstrip(".") or type(error).__name__
+            raise ModelFileError(f"{source} holds no model that could be put together: {told}.") from error
     if type(model) not in MODELS or type(model).__name__ != header.get("class"):
         raise ModelFileError(f"{source} holds a {type(model).__name__} where its header says {header.get('class')!r}.")
     return model

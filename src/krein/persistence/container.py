@@ -136,11 +136,17 @@ class Opened:
     path: Path
     header: dict[str, Any]
     tensors: Any  # safetensors' safe_open
+    file: BinaryIO  # at the first array
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays, each compared with its checksum."""
+        """Return all arrays, each compared with its checksum.
+
+        safetensors has made sure that they stand end to end. They are read in this order, without the second pass over
+        the memory that ``get_tensor`` makes.
+        """
+        found = {name: self._next(self.tensors.get_slice(name)) for name in self.tensors.offset_keys()}
+        found.pop(SEAL)
         checksums = self.header["checksums"]
-        found = {name: self.tensors.get_tensor(name) for name in self.tensors.keys() if name != SEAL}  # noqa: SIM118
         if set(checksums) != set(found):
             raise ModelFileError(f"{self.path} has other arrays than its header lists.")
         seen = _checksums(found)
@@ -150,8 +156,18 @@ class Opened:
             )
         return found
 
+    def _next(self, tensor: Any) -> NDArray[Any]:
+        kind = tensor.get_dtype()
+        if kind not in TENSORS:
+            raise ModelFileError(f"{self.path} holds an array of a type that is not known, {kind}.")
+        a = np.empty(tensor.get_shape(), np.dtype(TENSORS[kind]).newbyteorder("<"))
+        if a.size and self.file.readinto(_bytes_of(a)) < a.nbytes:  # type: ignore[attr-defined]
+            raise ModelFileError(f"{self.path} became shorter while it was read. Try again.")
+        return a
 
-def opened(path: Path) -> Opened:
+
+@contextmanager
+def opened(path: Path) -> Iterator[Opened]:
     """Open a file and verify its header; whatever is wrong with it is a ModelFileError."""
     from safetensors import SafetensorError, safe_open  # not needed by those who load no model
 
@@ -161,20 +177,21 @@ def opened(path: Path) -> Opened:
         try:
             # "mmap", the other backend, ends the process if the file becomes shorter while it is read.
             tensors: Any = safe_open(path, framework="np", backend="pread")
-            if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return opened(path)  # the file was replaced between the two calls
-            kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
-            seal = tensors.get_tensor(SEAL).tobytes() if kinds.get(SEAL) == "U8" else None
+            seal = tensors.get_tensor(SEAL).tobytes() if tensors.get_slice(SEAL).get_dtype() == "U8" else None
         except SafetensorError as error:
             raise _refusal(file, path, str(error).rstrip(".")) from None
-        beginning = file.read(LENGTH.size)
-        beginning += file.read(LENGTH.unpack(beginning)[0])
-        metadata = tensors.metadata() or {}
-        if hashlib.sha256(beginning).digest() != seal or list(metadata) != ["krein"]:
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            with opened(path) as again:  # the file was replaced after the first call opened it
+                yield again
+            return
+        length = file.read(LENGTH.size)
+        text = file.read(LENGTH.unpack(length)[0])
+        if hashlib.sha256(length + text).digest() != seal:
             raise _refusal(file, path, "its header is not the one written")
-    if unknown := sorted(set(kinds.values()) - set(TENSORS)):
-        raise ModelFileError(f"{path} holds arrays of a type that is not known, {unknown[0]}.")
-    return Opened(path, _parsed(metadata["krein"], path), tensors)
+        metadata = _parsed(text, path).get("__metadata__", {})  # safetensors takes a name that stands twice
+        if list(metadata) != ["krein"]:
+            raise _refusal(file, path, "its header has other metadata")
+        yield Opened(path, _parsed(metadata["krein"], path), tensors, file)
 
 
 def _refusal(file: BinaryIO, path: Path, reason: str) -> ModelFileError:
@@ -184,7 +201,7 @@ def _refusal(file: BinaryIO, path: Path, reason: str) -> ModelFileError:
     return ModelFileError(f"{path} is no model file: krein.load reads what krein.save wrote, and nothing else.")
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def _parsed(text: str | bytes, path: Path) -> dict[str, Any]:
     """Return the JSON object that ``text`` is; names that stand twice, NaN, and nesting without end are refused."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
