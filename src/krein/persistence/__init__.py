@@ -41,7 +41,8 @@ def save(
         Fitted or not. An exact one is kept with what predictions need, an approximated one with its training objects,
         which `approximation_` refers to.
     path : str or path
-        Ends in ".krein". What is there is replaced, once the new file is safely on disk.
+        Ends in ".krein". A file that is there is replaced, once the new one is safely on disk. Of a symbolic link the
+        target is replaced, and the link stays. A folder, device, FIFO or socket is an InputError.
     functions : dict of str to callable, optional
         Functions of your own that the model uses, a kernel for instance, under names. The file holds the names alone.
     matrices : dict of str to array or path of an .npy file, optional
