@@ -141,8 +141,8 @@ class Opened:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays, each compared with its checksum.
 
-        safetensors has made sure that they stand end to end. They are read in this order, without the second pass over
-        the memory that ``get_tensor`` makes.
+        safetensors has made sure that they stand end to end. They are read in this order, which takes less time
+        than its ``get_tensor``.
         """
         found = {name: self._next(self.tensors.get_slice(name)) for name in self.tensors.offset_keys()}
         found.pop(SEAL)
