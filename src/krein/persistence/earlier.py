@@ -18,6 +18,7 @@ from krein.kernels.precomputed import GivenColumns
 
 __all__ = ["EarlierExpansion", "upgraded"]
 
+# Fitted machines no longer have these attributes.
 GONE = ("_direct", "_screened", "_rows", "_by_support", "_binding")
 
 
