@@ -22,8 +22,7 @@ from krein.estimators.cache import clear_cache
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.ridge_solve import solve_exactly
 from krein.estimators.route import Exact
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 from krein.solvers import exact
 from krein.solvers.dense_dual import NotConverged
 

@@ -11,8 +11,7 @@ from krein.estimators.kernel_pca import KernelPCA
 from krein.estimators.meka import MEKA
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.spectral_clustering import SpectralClustering
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 
 __all__ = [
     "MEKA",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
@@ -38,7 +38,7 @@ from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.validation import check_objects, check_similarity
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["KernelMachine", "check_weights"]
+__all__ = ["KernelMachine", "KernelTransformer", "check_weights"]
 
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)  # Of eigenvalues, where similarities have single precision.
 TUNED_SHAPE = (16, 64)  # blocks and rank with which gamma="tune" scores a machine that is exact itself
@@ -197,14 +197,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         one_of("correction", self.correction, self._corrections)
         if not (self.policy is None or isinstance(self.policy, Policy)):
             raise InputError(f"policy must be a krein.Policy, or None for the default one; got {self.policy!r}.")
+        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
+        precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
-        if self._precomputed:
-            return np.arange(X.shape[0]), y, given_matrix(X)
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
-        check_beside(self, self._similarity)
-        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
+        if precomputed:
+            return np.arange(X.shape[0]), y, given_matrix(X)
         with counting() as spent:
+            check_beside(self, self._similarity)
             kernel = kernel_for(
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
@@ -497,6 +498,20 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             known = found is not None and found.error is not None
             self._relative_error = found.error.relative if known else self._uncorrected.error(random_state=0).relative
         return self._relative_error
+
+
+class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+    """A kernel machine with `transform`."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _precision(self, X: Any) -> Any:
+        """float32 rows have float32 features."""
+        return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
 
 
 def check_weights(sample_weight: Any, n: int) -> Array:

@@ -16,6 +16,7 @@ import scipy.linalg
 
 from krein.approximation import Approximation
 from krein.arrays import EPS, seed_from, stream
+from krein.errors import IndefiniteError
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.validation import off_sphere
@@ -117,6 +118,11 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     ``correction="square"`` changes psd matrices too, so that it needs the eigendecomposition of line 5, or an
     approximation. A correction that was asked for and is not among those of line 8 or 9 rules them out.
     """
+    if getattr(machine, "refine", None) == "exact" and kernel.traits.psd is False:
+        raise IndefiniteError(
+            f"refine='exact' needs a psd kernel, and {kernel!r} is none. Leave refine at its default; correction "
+            "says what is done about negative eigenvalues."
+        )
     policy = machine.policy or DEFAULT
     request = {name: getattr(machine, name) for name in BUILT}
     said, n = given_shape(machine), count_objects(objects)

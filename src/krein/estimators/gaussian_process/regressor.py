@@ -22,7 +22,7 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelMachine
 from krein.estimators.cache import forget
-from krein.estimators.expansion import seen_by
+from krein.estimators.decision import seen_by
 from krein.estimators.gaussian_process.checks import (
     check_correction,
     check_policy,
