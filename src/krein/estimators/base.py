@@ -25,7 +25,7 @@ from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Choice, Chooser
 from krein.errors import InputError, one_of, warn
 from krein.estimators.cache import Built, content, digest, remembered
-from krein.estimators.kernel_matrix import inertia
+from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
@@ -38,7 +38,7 @@ from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.validation import check_objects, check_similarity
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["KernelMachine", "KernelTransformer", "check_weights"]
+__all__ = ["KernelMachine", "KernelTransformer", "check_policy", "check_weights"]
 
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)  # Of eigenvalues, where similarities have single precision.
 TUNED_SHAPE = (16, 64)  # blocks and rank with which gamma="tune" scores a machine that is exact itself
@@ -195,8 +195,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Without y there is none to check; a y of None is one that is missing, which is an error.
         """
         one_of("correction", self.correction, self._corrections)
-        if not (self.policy is None or isinstance(self.policy, Policy)):
-            raise InputError(f"policy must be a krein.Policy, or None for the default one; got {self.policy!r}.")
+        check_policy(self.policy)
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
@@ -512,6 +511,12 @@ class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
     def _precision(self, X: Any) -> Any:
         """float32 rows have float32 features."""
         return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse anything but a policy or None."""
+    if not (policy is None or isinstance(policy, Policy)):
+        raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
 
 
 def check_weights(sample_weight: Any, n: int) -> Array:

@@ -26,9 +26,9 @@ from krein.choosing import approximate, whole_approximation
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.eigenpairs import Pairs, Search, as_matrix, leading, leading_of_matrix
 from krein.estimators.kernel_matrix import kernel_matrix
-from krein.estimators.leading import Pairs, Search, as_matrix, leading, leading_of_matrix
-from krein.estimators.ridge_solve import solve_exactly, solve_factored
+from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse

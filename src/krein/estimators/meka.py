@@ -19,7 +19,7 @@ from krein.arrays import EPS, Array, grouped, seed_from
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
-from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.eigenpairs import Search, as_matrix, leading
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse

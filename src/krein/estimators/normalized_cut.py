@@ -32,8 +32,7 @@ from scipy.linalg import lapack
 
 from krein.arrays import EPS, Array, Indices, stream
 from krein.errors import InputError
-from krein.estimators.kernel_matrix import product_with
-from krein.estimators.leading import Search, verified_lanczos
+from krein.estimators.eigenpairs import Search, product_with, verified_lanczos
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.core import congruent

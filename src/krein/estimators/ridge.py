@@ -26,7 +26,7 @@ from krein.errors import InputError, warn
 from krein.estimators.base import KernelMachine, check_weights
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.ridge_solve import GIVEN_UP, LOST, solve_exactly, solve_factored
+from krein.estimators.ridge_system import GIVEN_UP, LOST, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization

@@ -37,7 +37,8 @@ from krein.choosing.chosen import Choice
 from krein.errors import InputError, warn
 from krein.estimators.choose_correction import CUTOFF, Corrected, folds, preferred, row_scores, svm_predictions
 from krein.estimators.decision import KernelExpansion, NeighbourExpansion, copied
-from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
+from krein.estimators.eigenpairs import smallest_eigenvalue
+from krein.estimators.kernel_matrix import fill_symmetric
 from krein.factorization.correction import changed
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import rows

@@ -487,7 +487,7 @@ n_iter_, shape_fit_
         coefficients, self.intercept_ = self._solve(objects, kernel, tasks, labels, limits)
         support = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
         support = support[np.argsort(labels[support], kind="stable")]  # class after class
-        self.n_support_ = np.bincount(labels[support], minlength=len(self.classes_)).astype(np.int32)
+        self.n_support_: Any = np.bincount(labels[support], minlength=len(self.classes_)).astype(np.int32)
         if self._has_pairs:
             self.dual_coef_ = by_pair(coefficients, labels, support, len(self.classes_))
         else:
@@ -536,8 +536,7 @@ n_iter_, shape_fit_
         self.refined_, self._past = True, []
         self.dual_coef_, self.n_support_, self.intercept_ = found.dual_coef, found.n_support, found.intercepts
         self.converged_, self.fit_status_ = found.finished, 0 if found.finished else 1
-        self._steps = np.maximum(1, found.n_iter).astype(np.int32)
-        self.n_iter_ = self._steps
+        self.n_iter_ = self._steps = np.asarray(np.maximum(1, found.n_iter), dtype=np.int32)
         self._gaps, self.gap_ = found.gaps, float(found.gaps.max())
         self.gap_paths_ = [np.array([pair]) for pair in zip(self._steps, found.gaps, strict=True)]
         self._expansion = KernelExpansion(self._kernel, objects, self.dual_coef_.T)

@@ -22,17 +22,20 @@ from krein.arrays import Array, stream
 from krein.errors import InputError, warn
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.gaussian_process.kernels import (
+    amplitude_of,
     covariance_and_gradient,
     declared_psd,
+    leaf_of,
     noise_level,
     noise_place,
     scale_places,
     signal,
 )
 from krein.estimators.gaussian_process.posterior import Scales, evidence_of, is_psd, posterior, scaled
+from krein.estimators.route import Exact, Route
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
-from krein.kernels import count_objects, take
+from krein.kernels import count_objects, is_vectors, take
 from krein.kernels.collections import rows
 from krein.solvers.dense_dual import NotConverged
 
@@ -41,12 +44,14 @@ __all__ = [
     "Learned",
     "covariance",
     "data_of",
+    "diagonal",
     "exact_evidence",
     "judged",
     "known_noise",
     "learn",
     "noise_of",
     "rescaled",
+    "settled_later",
 ]
 
 ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
@@ -365,3 +370,25 @@ def _take(whole: Group, indices: Any) -> Group:
     objects = take(whole.objects, indices)
     objects = objects.astype(np.float64) if getattr(objects, "dtype", None) == np.float32 else objects
     return Group(objects, whole.y[indices], whole.noise[indices])
+
+
+def diagonal(clean: Any, group: Group) -> Array:
+    """The self-similarities of a kernel without noise; where amplitude is all there is to learn, evaluated once."""
+    leaf = leaf_of(clean)
+    if leaf is None or leaf.n_dims or is_vectors(group.objects):
+        return np.asarray(clean.diag(group.objects))
+    if "leaf" not in group.own:
+        group.own["leaf"] = leaf.diag(group.objects)
+    return np.asarray(amplitude_of(clean) * group.own["leaf"])
+
+
+def settled_later(kernel: Any, whole: Group, route: Route) -> bool:
+    """Whether there is nothing to learn on groups of rows: `rescaled` finds amplitude and noise on all of them.
+
+    That holds for objects without vectors whose similarity has no parameters, where it is approximated. The groups
+    would be compared within themselves, which is more than the approximation asks for.
+    """
+    leaf = leaf_of(kernel)
+    if isinstance(route, Exact) or leaf is None or leaf.n_dims or is_vectors(whole.objects) or not kernel.n_dims:
+        return False
+    return np.ndim(noise_of(kernel, whole)) == 0

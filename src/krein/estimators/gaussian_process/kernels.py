@@ -32,6 +32,7 @@ from krein.kernels import (
     is_vectors,
 )
 from krein.kernels.collections import rows
+from krein.kernels.given import GivenRows
 from krein.kernels.validation import takes_vectors
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "amplitude_of",
     "covariance_and_gradient",
     "declared_psd",
+    "given_rows",
     "leaf_of",
     "noise_level",
     "noise_place",
@@ -426,3 +428,10 @@ def declared_psd(kernel: Any) -> bool:
         elif type(part).__module__ != sk.__name__ or isinstance(part, UNPROVEN):
             return False
     return True
+
+
+def given_rows(kernel: Any, X: Any) -> GivenRows:
+    """The fit's precomputed matrix with rows of new objects beside it, in the units that were learned."""
+    clean = signal(kernel)
+    own = clean.k2 if isinstance(clean, sk.Product) else clean
+    return GivenRows(own.kernel.S, np.asarray(X) * amplitude_of(kernel))

@@ -30,6 +30,7 @@ from krein.kernels import count_objects
 __all__ = [
     "Posterior",
     "Scales",
+    "drawn",
     "evidence_by",
     "evidence_of",
     "factored",
@@ -333,6 +334,17 @@ def is_psd(K: Array, tolerance: float = 0.0) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
+
+
+def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:
+    """Draw functions with this mean and covariance, (n, n_samples) or for several targets (n, n_targets, n_samples)."""
+    if mean.ndim == 1:
+        return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
+    each = [
+        rng.multivariate_normal(mean[:, i], cov[..., i], n_samples, check_valid=check).T[:, None]
+        for i in range(mean.shape[1])
+    ]
+    return np.hstack(each)
 
 
 def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Indices, Array]:
