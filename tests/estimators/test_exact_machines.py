@@ -148,7 +148,7 @@ def test_a_classifier_of_many_classes() -> None:
 @pytest.mark.parametrize("n", [2, 3, 150, 151])
 @pytest.mark.parametrize("single_rows", [0, 1000], ids=["single precision, refined", "double precision"])
 def test_the_system_is_solved_to_double_precision(n: int, single_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge_system, "CHUNK", 40 * n)  # rows come in several pieces
+    monkeypatch.setattr(ridge_system, "TILE_ENTRIES", 40 * n)  # rows come in several pieces
     rng = np.random.default_rng(n)
     X, y, weights = rng.normal(size=(n, 3)), rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
     ridges = np.array([0.1, 2.0, 0.1])

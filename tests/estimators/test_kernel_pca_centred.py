@@ -170,7 +170,7 @@ def test_the_solvers_find_the_same() -> None:
 def test_a_core_too_large_for_all_components_gives_the_leading_ones_and_says_so(monkeypatch: Any) -> None:
     a = approximation("psd", "sparse")
     monkeypatch.setattr(embedding, "DENSE_LIMIT", 30)
-    monkeypatch.setattr(embedding, "CAPPED", 6)
+    monkeypatch.setattr(embedding, "MOST_COMPONENTS", 6)
     with pytest.warns(KreinWarning, match="n_components=None asks for all"):
         model = KernelPCA(kernel=a.kernel, approximation=a).fit(X)
     assert model.eigenvalues_.shape == (6,)

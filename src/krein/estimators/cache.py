@@ -1,7 +1,7 @@
-"""Approximations remembered: a grid over C or alpha on the same rows builds each one once, clones included.
+"""A cache of approximations: a grid over C or alpha on the same rows builds each one once, also in clones.
 
-The key is what X holds, not where it lies, so the folds of a cross-validation are recognised. The least recently used
-go when ``LIMIT`` bytes are exceeded, the objects they keep alive counted in.
+The key is the content of X, so the folds of a cross-validation are recognised. The least recently used approximations
+are dropped when they and the objects they refer to exceed ``CACHE_BYTES`` bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.similarities import strangers
 
-__all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]
+__all__ = ["CACHE_BYTES", "clear_cache", "content", "forget", "remembered"]
 
-LIMIT = 2**30  # bytes of all approximations that are kept
-GLIMPSE, COMPANIONS = 12, 2  # objects compared with each other, and with all, by which a user's function is recognised
+# The cache holds at most CACHE_BYTES bytes of approximations.
+CACHE_BYTES = 2**30
+# A user's function is recognised by its values: SAMPLED_OBJECTS objects compared with each other, and all objects
+# compared with REFERENCE_OBJECTS of them.
+SAMPLED_OBJECTS = 12
+REFERENCE_OBJECTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,7 @@ def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callab
     with _lock:
         _kept[key] = found
         total = sum(map(_nbytes, _kept.values()))
-        while _kept and total > LIMIT:
+        while _kept and total > CACHE_BYTES:
             total -= _nbytes(_kept.popitem(last=False)[1])
     return found
 
@@ -65,14 +69,14 @@ def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callab
 def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
     """Return what tells these objects under this kernel from all others; None if they are too large to remember."""
     held = kernel.S if isinstance(kernel, Precomputed) else objects
-    if object_bytes(held) > LIMIT // 4:  # the folds of a cross-validation have to fit together
+    if object_bytes(held) > CACHE_BYTES // 4:  # the folds of a cross-validation have to fit together
         return None
     try:
         hash(kernel)
         # of a precomputed matrix some rows alone may be meant; a user's function may be the same and do another thing
         also = objects
         if not isinstance(kernel, Precomputed):
-            also = (_glimpse(objects, kernel), *map(digest, _inside(kernel)))
+            also = (_sampled_values(objects, kernel), *map(digest, _inside(kernel)))
         return (digest(held), digest(also), type(kernel) if isinstance(kernel, Precomputed) else kernel)
     except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
@@ -93,13 +97,15 @@ def _inside(kernel: Any) -> Iterator[Any]:
             yield from _inside(getattr(kernel, field.name))
 
 
-def _glimpse(objects: Any, kernel: Kernel) -> Any:
-    """Some values of each function of the user's in a kernel, which may be the same and do another thing than before.
+def _sampled_values(objects: Any, kernel: Kernel) -> Any:
+    """Some values of each function of the user in a kernel, which may be the same object with another behaviour.
 
-    Every object is compared with a few: what changes for one of them is seen, unless it is one pair of the others.
+    Every object is compared with a few, so that a change for one object is found, unless it is one of a single pair.
     """
     n = count_objects(objects)
-    few, two = (take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (GLIMPSE, COMPANIONS))
+    few, two = (
+        take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (SAMPLED_OBJECTS, REFERENCE_OBJECTS)
+    )
     return [(Evaluator(part).block(few, few), Evaluator(part).block(objects, two)) for part in strangers(kernel)]
 
 

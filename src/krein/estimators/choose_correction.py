@@ -1,9 +1,9 @@
-"""Which correction an indefinite matrix gets where it is left open: "flip", unless held-out rows speak for another.
+"""The choice of correction="auto" for an indefinite matrix: "flip", unless another has a better validated score.
 
-In: targets and what the learner is. Out: a judge, approximation -> name. A few rows are cut into folds; the matrix of
-all but one fold is corrected on its own, the learner itself is trained on it, and rows of the last fold follow as new
-objects would, k(x, X) K⁺ f(K). Another correction is taken where it is better by more than half a standard error, row
-by row. docs/corrections.md has what was measured.
+In: targets and the learner. Out: a function from an approximation to the name of a correction. A sample of rows is
+split into folds. The matrix of all folds but one is corrected on its own and the learner is trained on it. Rows of the
+remaining fold are treated as new objects, k(x, X) K⁺ f(K). Another correction is taken if its score is higher by more
+than half a standard error of the differences between rows. docs/corrections.md has measurements.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ __all__ = [
     "CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred", "row_scores", "svm_predictions",
 ]  # fmt: skip
 
-JUDGED = 1000  # rows looked at, at most
-FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
-CUTS = {"svm": 1, "ridge": 3}  # ways to cut them all the same, where they are cheap
-MARGIN = 0.5  # standard errors by which another has to be better than the first
-STEPS = 100_000  # of LIBSVM: what has not converged by then is judged as it is
-CUTOFF = 1e-10  # eigenvalues below this share of the largest are zero
+# Corrections are compared on a sample of at most SAMPLED_ROWS rows, by FOLDS-fold cross-validation.
+SAMPLED_ROWS = 1000
+FOLDS = 10
+# The cross-validation is repeated this often with other folds. It is cheap for ridge.
+REPETITIONS = {"svm": 1, "ridge": 3}
+# A correction replaces the first one if its score is higher by this number of standard errors.
+STANDARD_ERRORS = 0.5
+# LIBSVM takes at most LIBSVM_STEPS steps; what has not converged then is scored nevertheless.
+LIBSVM_STEPS = 100_000
+# Eigenvalues below this share of the largest one count as zero.
+CUTOFF = 1e-10
 
 
 def judge_for(
@@ -44,7 +49,7 @@ def judge_for(
     names: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Callable[[Approximation], str]:
-    """Return what names the correction for an approximation of rows with these targets.
+    """Return a function that chooses the correction for an approximation of rows with these targets.
 
     Parameters
     ----------
@@ -52,15 +57,15 @@ def judge_for(
         Labels for "classification", numbers for "regression".
     task : "classification" or "regression"
     learner : "svm" or "ridge"
-        Which one is to be used afterwards. A shift is for support vectors only: to ridge it is more alpha.
+        The machine that will be fitted. "shift" is a candidate for "svm" only; for ridge it is a larger alpha.
     strength : float, array of shape (n,), or dict
-        C of the SVM, or one for each row; alpha of ridge, or one for each correction by its name.
+        C of the SVM, one for all rows or one for each. Or alpha of ridge, one for all corrections or a dict of them.
     epsilon : float
         Of support vector regression.
     names : tuple of str
-        The corrections to choose from, the one for cases of doubt first; by default all the learner has, "flip" first.
+        The candidates. The first is taken unless another is better. By default all that the learner has, "flip" first.
     seed : int
-        Which rows are looked at, and in which folds.
+        Seed of the sample and of the folds.
     """
     one_of("task", task, ("classification", "regression"))
     one_of("learner", learner, ("svm", "ridge"))
@@ -73,11 +78,11 @@ def judge_for(
         known = names or (("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square"))
         n = a.factorization.shape[0]
         rng = stream(seed, 41)
-        rows = np.sort(rng.permutation(n)[:JUDGED])
+        rows = np.sort(rng.permutation(n)[:SAMPLED_ROWS])
         K = a.factorization.entries(rows, rows)
         own = strength if isinstance(strength, dict) else np.broadcast_to(np.asarray(strength, np.float64), n)[rows]
-        met = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
-        return known[preferred(met)]
+        scores = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
+        return known[preferred(scores)]
 
     return judge
 
@@ -94,14 +99,14 @@ def compared(
     rng: np.random.Generator,
     epsilon: float = 0.1,
 ) -> Array:
-    """How well each row of a small matrix K is met after each correction when it is left out, (len(names), m).
+    """Return the held-out score of each row of a small matrix K after each correction, (len(names), m).
 
-    1 or 0 for the right class or another, or the negative square of the error, on average over the ways to cut rows.
-    ``n`` rows are what the m stand for; "none" leaves K as it is.
+    The score is 1 or 0 for a right or wrong class, or the negative squared error, averaged over the repetitions. The m
+    rows are a sample of ``n``. "none" leaves K unchanged.
     """
     each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
-    met, cuts = np.zeros((len(names), len(K))), CUTS[learner]
-    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(cuts)):
+    scores, repetitions = np.zeros((len(names), len(K))), REPETITIONS[learner]
+    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(repetitions)):
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
         learn = _learner(learner, task, y[train], epsilon)
         corrected = Corrected(K[np.ix_(train, train)], scale)
@@ -109,15 +114,15 @@ def compared(
             own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
             guess = learn(corrected, how, K[np.ix_(test, train)], own)
-            met[i, test] += row_scores(y[test], guess, task) / cuts
-    return met
+            scores[i, test] += row_scores(y[test], guess, task) / repetitions
+    return scores
 
 
-def preferred(met: Array) -> int:
-    """Which correction to take: the first, unless another is better by half a standard error, row by row."""
-    gain = met - met[0]
+def preferred(scores: Array) -> int:
+    """Return the place of the correction to take: the first, unless another is better by half a standard error."""
+    gain = scores - scores[0]
     best = int(np.argmax(gain.mean(1)))
-    return best if gain[best].mean() > MARGIN * gain[best].std() / np.sqrt(met.shape[1]) else 0
+    return best if gain[best].mean() > STANDARD_ERRORS * gain[best].std() / np.sqrt(scores.shape[1]) else 0
 
 
 class Corrected:
@@ -164,7 +169,7 @@ class Corrected:
 
 
 def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Corrected, str, Array, Array], Array]:
-    """(matrix, correction, rows of new objects, strength) -> what is said of those."""
+    """Return a function (matrix, correction, rows of new objects, strength) -> predictions for these objects."""
 
     def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         return svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
@@ -182,7 +187,7 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
 
 def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
     """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
-    options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
+    options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few steps, or many classes, show in the score
@@ -191,7 +196,7 @@ def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str
 
 
 def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
-    """(rows to learn, rows to meet), each row met once; classes are spread over all folds."""
+    """Yield (training rows, test rows); each row is tested once, and classes are spread over all folds."""
     mixed = rng.permutation(len(y))
     if task == "classification":
         mixed = mixed[np.argsort(y[mixed], kind="stable")]
@@ -204,7 +209,7 @@ def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -
 
 
 def row_scores(y: Array, guess: Array, task: str) -> Array:
-    """For each row, more is better: 1 for the right class, or the negative square of the error."""
+    """The score of each row: 1 for the right class and 0 for another, or the negative squared error."""
     if task == "classification":
         return np.asarray(y == guess, dtype=np.float64)
     return np.asarray(-np.square(y - guess).reshape(len(y), -1).sum(1))

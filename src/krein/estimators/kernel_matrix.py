@@ -15,10 +15,12 @@ from krein.kernels.similarities import strangers
 
 __all__ = ["fill_symmetric", "kernel_matrix"]
 
-# The matrix is filled in this many strips of rows, each up to the diagonal: half of the entries and a little more.
+# The matrix is filled in STRIPS strips of rows, each up to the diagonal, which evaluates little more than half of it. A
+# strip has at most STRIP_ENTRIES entries (128 MiB).
 STRIPS = 8
-WHOLE_ROWS = 1000  # Up to this many rows it is filled at once: kernels of vectors use the symmetry themselves.
-STRIP_ENTRIES = 2**24  # A strip has at most this many entries, 128 MiB.
+STRIP_ENTRIES = 2**24
+# Up to WHOLE_ROWS rows the matrix is evaluated at once, because kernels of vectors use the symmetry themselves.
+WHOLE_ROWS = 1000
 
 
 def kernel_matrix(kernel: Kernel, objects: Any) -> Array:

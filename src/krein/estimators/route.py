@@ -26,14 +26,16 @@ __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
 ]  # fmt: skip
 
-SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
-BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
+# A machine with one of these parameters is approximated. `krein.approximate` gets them and the type.
+SHAPE_PARAMETERS = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")
+REQUEST_PARAMETERS = (*SHAPE_PARAMETERS, "dtype")
 # A similarity is timed on blocks of growing size until one takes MEASURED_SECONDS or compares MEASURED_OBJECTS objects
-# with as many. Small blocks are timed REPEATED times, and the shortest time counts.
+# with as many. Small blocks are timed MEASUREMENTS times, and the shortest time counts.
 MEASURED_SECONDS = 0.1
 MEASURED_OBJECTS = 256
-REPEATED = 3
-MOST_ROWS = 2**31  # what an infinite ``matrix_memory`` stands for
+MEASUREMENTS = 3
+# An infinite ``policy.matrix_memory`` holds a Gram matrix of MOST_ROWS rows.
+MOST_ROWS = 2**31
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
             "says what is done about negative eigenvalues."
         )
     policy = machine.policy or DEFAULT
-    request = {name: getattr(machine, name) for name in BUILT}
+    request = {name: getattr(machine, name) for name in REQUEST_PARAMETERS}
     said, n = given_shape(machine), count_objects(objects)
     if machine.approximation is not None:
         return Handed(machine.approximation)
@@ -187,7 +189,9 @@ class _Cost:
         size, known, before = min(8, most), 0, 0.0
         while True:
             left, right = take(self._objects, order[:size]), take(self._objects, order[size : 2 * size])
-            taken = min(_timed(evaluator, left, right) for _ in range(1 if before > MEASURED_SECONDS / 8 else REPEATED))
+            taken = min(
+                _timed(evaluator, left, right) for _ in range(1 if before > MEASURED_SECONDS / 8 else MEASUREMENTS)
+            )
             if taken >= MEASURED_SECONDS or size >= most:
                 # what a call takes of itself cancels in the difference, if that is more than noise
                 return (taken - before) / (size**2 - known) if taken > 2.0 * before else taken / size**2
@@ -244,7 +248,7 @@ def _limit(machine: Any, objects: Any, policy: Policy) -> tuple[str, int]:
 
 def given_shape(machine: Any) -> set[str]:
     """The names of the parameters by which a machine was asked for an approximation."""
-    return {name for name in SHAPE if not _is_default(name, getattr(machine, name))}
+    return {name for name in SHAPE_PARAMETERS if not _is_default(name, getattr(machine, name))}
 
 
 def is_psd(kernel: Kernel, objects: Any, policy: Policy) -> bool:

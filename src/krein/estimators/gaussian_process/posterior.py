@@ -43,7 +43,8 @@ __all__ = [
     "squeezed",
 ]
 
-SLACK = 1e-6  # relative: what rounding may add to a variance
+# Rounding may increase a variance by this share.
+VARIANCE_ROUNDING = 1e-6
 LOG_2PI = math.log(2.0 * math.pi)
 Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
 
@@ -80,7 +81,7 @@ class Posterior:
             turned = inside @ part.vectors
             held = np.square(turned) * np.maximum(part.values, 0.0)
             total = np.cumsum(held[:, ::-1], axis=1)[:, ::-1]  # the largest first: eigenvalues ascend
-            over = np.flatnonzero(total[:, 0] > (1.0 + SLACK) * limits[rows])
+            over = np.flatnonzero(total[:, 0] > (1.0 + VARIANCE_ROUNDING) * limits[rows])
             if not len(over):
                 continue
             kept = turned[over] * (total[over] <= limits[rows[over], None])

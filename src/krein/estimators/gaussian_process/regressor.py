@@ -87,48 +87,64 @@ NAMED_PARAMETERS = ("gamma", "degree", "coef0", "kernel_params")
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):  # type: ignore[misc]
-    """Gaussian process regression as scikit-learn's, for any number of rows.
+    """Gaussian process regression with any symmetric kernel, for any number of rows.
 
-    Up to ``policy.process_rows`` rows a process whose kernel is psd is exact: one Cholesky factorization conditions on
-    all rows. Its parameters maximise the evidence of all rows up to ``policy.process_learning_rows``, and of so many
-    rows drawn at random beyond. A kernel that may be indefinite is used exactly up to ``policy.exact_rows`` rows, by an
-    eigendecomposition. With more rows the kernel matrix is approximated: parameters are learned on some rows at random
-    and a few neighbourhoods, blocks are chosen by what they predict, and amplitude and noise are settled on all rows.
+    The parameters, attributes and predictions are those of `sklearn.gaussian_process.GaussianProcessRegressor`. A
+    process with a psd kernel is exact up to ``policy.process_rows`` rows, by a Cholesky factorization. Its parameters
+    maximise the evidence (log marginal likelihood) of all rows, or of a random sample of
+    ``policy.process_learning_rows`` rows if there are more. A kernel that may be indefinite is exact up to
+    ``policy.exact_rows`` rows, by an eigendecomposition. With more rows the kernel matrix is approximated. Parameters
+    are then learned on random rows and a few neighbourhoods, blocks are chosen by a validated score, and amplitude and
+    noise are fitted to all rows.
 
     Parameters
     ----------
-    kernel : kernel object of sklearn.gaussian_process.kernels, krein kernel, name or callable, default=None
-        None is ``1.0 * RBF(1.0)`` of scikit-learn. WhiteKernel terms are noise. A krein kernel (or a name) is given
-        an amplitude and a noise, ``amplitude * kernel + WhiteKernel``, and these and its gamma, rho or factors are
-        learned, starting from the values it has or, where they are left open, is bound to; with ``optimizer=None`` it
-        is taken as it is.
+    kernel : kernel of sklearn.gaussian_process.kernels, krein kernel, str or callable, default=None
+        None means ``1.0 * RBF(1.0)`` of scikit-learn. A krein kernel or a name becomes
+        ``amplitude * kernel + WhiteKernel``. Amplitude, noise and the kernel's gamma, rho or factors are learned,
+        starting from the given values. With ``optimizer=None`` the kernel is used unchanged.
     alpha : float or array of shape (n_samples,), default=1e-10
-        Variance of the noise, beside what the kernel says.
+        Variance of the noise, in addition to that of the kernel.
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
+        As in scikit-learn.
     n_restarts_optimizer : int, default=0
+        Number of further starts of the optimizer.
     normalize_y : bool, default=False
+        Scale targets to mean 0 and variance 1.
     copy_X_train : bool, default=True
-    n_targets : int or None, default=None; of the prior, before fit
-    random_state : of restarts, of the rows parameters are learned on, and of the approximation
-    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, correction, max_error, max_memory, dtype, \
-approximation, n_jobs, verbose
-        See `krein.estimators.base.KernelMachine`. An indefinite kernel is clipped, or flipped if that has more
-        evidence and predicts rows held out clearly better; there is no "shift". An approximation that is handed in
-        keeps its kernel: amplitude and noise alone are learned. The first four are for kernels given by name.
+        Keep a copy of X, so that it may be changed after the fit.
+    n_targets : int, default=None
+        Number of targets of the prior, before fit.
+    correction : {"auto", "none", "clip", "flip", "square"}, default="auto"
+        How an indefinite kernel is made psd. "auto" is "clip", or "flip" if that has more evidence and a clearly better
+        score on held-out rows.
+    approximation : Approximation, default=None
+        An approximation of the same X that was built before. Its kernel is kept, and only amplitude and noise are
+        learned.
+    gamma, degree, coef0, kernel_params
+        Parameters of kernels given by name, see `krein.estimators.base.KernelMachine`.
+    n_blocks, rank, coupling, drop, max_error, max_memory, dtype, policy, random_state, n_jobs, verbose
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
-    kernel_ : kernel object, with the parameters learned
-    X_train_, y_train_ : the data, y normalised
-    alpha_ : dual coefficients, (n_samples,) or (n_samples, n_targets)
-    L_ : lower Cholesky factor of the covariance of an exact process, (n_samples, n_samples)
-    log_marginal_likelihood_value_ : the evidence of ``kernel_.theta``
-    noise_ : variance of the noise, alpha and the kernel's; one number, or one per row
-    route_ : how the fit went, and why; see `krein.estimators.base.KernelMachine`
+    kernel_ : kernel of sklearn.gaussian_process.kernels
+        The kernel with learned parameters.
+    X_train_, y_train_ : array
+        Training data, y normalised.
+    alpha_ : array of shape (n_samples,) or (n_samples, n_targets)
+        Dual coefficients.
+    L_ : array of shape (n_samples, n_samples)
+        Lower Cholesky factor of the covariance of an exact process.
+    log_marginal_likelihood_value_ : float
+        The evidence of ``kernel_.theta``.
+    noise_ : float or array of shape (n_samples,)
+        Variance of the noise: ``alpha`` plus that of the kernel.
     approximation_ : Approximation
-        Of the kernel without noise; its amplitude is the one before it was settled on all rows. An exact process of a
-        psd kernel holds none: it is built when asked for.
-    correction_, n_negative_, relative_error_, n_iter_, converged_ : what happened
+        Approximation of the kernel without noise, with the amplitude before it was fitted to all rows. An exact process
+        of a psd kernel builds it on first access.
+    route_, correction_, n_negative_, selection_, relative_error_, n_iter_, converged_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     kernel: Any = None
