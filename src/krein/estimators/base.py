@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Choice, Chooser
 from krein.errors import InputError, one_of, warn
-from krein.estimators.cache import Built, content, digest, remembered
+from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
@@ -325,9 +325,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return tuned
 
     def _build(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
-        """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
+        """The approximation of k(objects, objects), uncorrected: the one that was passed, a cached one, or a new one.
 
-        ``chooser`` scores what is left open. Sets ``selection_``.
+        ``chooser`` scores blocks, rank and gamma where they are not given. Sets ``selection_``.
         """
         route = self.route_
         if isinstance(route, Handed):
@@ -335,26 +335,25 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = {} if isinstance(route, Exact | Features) else route.request
         chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
+        settings = None  # a generator has a state that cannot be compared
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            scored = () if chooser is None else chooser.key
+            settings = (
+                scored,
+                self.random_state,
+                str(self.policy),
+                *(f"{name}={value}" for name, value in asked.items()),
+            )
         with counting() as spent:
-            key = self._key(objects, kernel, chooser, asked)
 
             def build() -> Built:
                 found = self._built(objects, kernel, chooser, asked)
-                count = before + spent.n_evaluations  # to bind, to recognise and to choose included
+                count = before + spent.n_evaluations  # including those of binding, recognition and choice
                 return replace(found, approximation=replace(found.approximation, n_evaluations=count))
 
-            built = remembered(key, objects, kernel, build)
+            built = remembered(objects, kernel, settings, build)
         self.selection_ = built.choice or self.selection_
         return built.approximation
-
-    def _key(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Hashable | None:
-        """What a fit that would build the same has in common with this one; None if there is no telling."""
-        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
-            return None
-        known = content(objects, kernel)
-        scored = () if chooser is None else chooser.key
-        settings = (f"{name}={value}" for name, value in asked.items())
-        return None if known is None else (*known, scored, self.random_state, str(self.policy), *settings)
 
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
         options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}

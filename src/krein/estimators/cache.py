@@ -21,7 +21,7 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.similarities import strangers
 
-__all__ = ["CACHE_BYTES", "clear_cache", "content", "forget", "remembered"]
+__all__ = ["CACHE_BYTES", "Built", "clear_cache", "digest", "forget", "remembered"]
 
 # The cache holds at most CACHE_BYTES bytes of approximations.
 CACHE_BYTES = 2**30
@@ -43,11 +43,14 @@ _kept: OrderedDict[Hashable, Built] = OrderedDict()
 _lock = threading.Lock()
 
 
-def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callable[[], Built]) -> Built:
-    """Return what was built under ``key``, or build it; None is built and forgotten.
+def remembered(objects: Any, kernel: Kernel, settings: tuple[Any, ...] | None, build: Callable[[], Built]) -> Built:
+    """Return what was built of equal objects, kernel and settings, or build it; with settings of None it is not kept.
 
-    What is remembered may refer to data that was changed since, in place; ``objects`` are the same again, by content.
+    The data that a cached approximation refers to may have been changed in place since. It is replaced by ``objects``,
+    whose content is equal to what was approximated.
     """
+    known = None if settings is None else _content(objects, kernel)
+    key = None if known is None or settings is None else (*known, *settings)
     with _lock:
         if key is not None and key in _kept:
             _kept.move_to_end(key)
@@ -66,8 +69,8 @@ def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callab
     return found
 
 
-def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
-    """Return what tells these objects under this kernel from all others; None if they are too large to remember."""
+def _content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
+    """Return a key of the objects and the kernel, by content; None if they are too large to be cached."""
     held = kernel.S if isinstance(kernel, Precomputed) else objects
     if object_bytes(held) > CACHE_BYTES // 4:  # the folds of a cross-validation have to fit together
         return None
@@ -83,13 +86,13 @@ def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
 
 
 def digest(held: Any) -> str:
-    """Return what only equal data share; of a sparse matrix the numbers, not what SciPy has noted about them."""
+    """Return a hash of the data; of a sparse matrix only its numbers, not the flags of SciPy."""
     parts = (held.data, held.indices, held.indptr, held.shape) if is_sparse(held) else held
     return str(joblib.hash(parts))
 
 
 def _inside(kernel: Any) -> Iterator[Any]:
-    """The matrices that a kernel is made of: their numbers may be changed in place, and it stays equal to itself."""
+    """The matrices inside a kernel, whose numbers may be changed in place without changing its equality."""
     if isinstance(kernel, Precomputed):
         yield kernel.S
     elif is_dataclass(kernel):
@@ -110,14 +113,14 @@ def _sampled_values(objects: Any, kernel: Kernel) -> Any:
 
 
 def forget(a: Approximation) -> None:
-    """Keep ``a`` no longer, if it is kept."""
+    """Drop ``a`` from the cache."""
     with _lock:
         for key in [k for k, found in _kept.items() if found.approximation.factorization is a.factorization]:
             del _kept[key]
 
 
 def clear_cache() -> None:
-    """Forget all approximations."""
+    """Drop all cached approximations."""
     with _lock:
         _kept.clear()
 

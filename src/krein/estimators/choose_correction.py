@@ -9,8 +9,9 @@ than half a standard error of the differences between rows. docs/corrections.md 
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import changed
 
 __all__ = [
-    "CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred", "row_scores", "svm_predictions",
+    "CUTOFF", "Corrected", "choose_for_features", "compared", "folds", "judge_for", "preferred",
 ]  # fmt: skip
 
 # Corrections are compared on a sample of at most SAMPLED_ROWS rows, by FOLDS-fold cross-validation.
@@ -35,6 +36,12 @@ REPETITIONS = {"svm": 1, "ridge": 3}
 STANDARD_ERRORS = 0.5
 # LIBSVM takes at most LIBSVM_STEPS steps; what has not converged then is scored nevertheless.
 LIBSVM_STEPS = 100_000
+# For similarities as features the sample has FEATURE_ROWS rows. A candidate that is HOPELESS_ERRORS standard errors
+# behind the best one after a fold is not tried in the next.
+FEATURE_ROWS = 2400
+HOPELESS_ERRORS = 3.0
+# With a given C or alpha, the Gram matrix of "square" is K² / (scale r) with one of these scales, by preference.
+SQUARE_SCALES = (1.0, 0.1, 0.01)
 # Eigenvalues below this share of the largest one count as zero.
 CUTOFF = 1e-10
 
@@ -87,6 +94,60 @@ def judge_for(
     return judge
 
 
+def choose_for_features(
+    features: Any,
+    y: Array,
+    names: Sequence[str],
+    *,
+    task: str,
+    limits: Array | None = None,
+    epsilon: float = 0.1,
+    alpha: float = 1.0,
+    weights: Array | None = None,
+) -> tuple[str, float]:
+    """Return the correction of similarities as features, and the scale of "square", with the best validated score.
+
+    The machine is an SVM with C = ``limits``, one per row, or without them ridge with ``alpha`` and ``weights``. The
+    first of ``names`` is taken unless another is better by half a standard error. A fold has fewer rows than the data,
+    so C and alpha are scaled to it, except for "square", whose scale does not depend on n.
+    """
+    tried = [(name, scale) for name in names for scale in (SQUARE_SCALES if name == "square" else (1.0,))]
+    scores: list[Array] = [np.empty(0) for _ in tried]
+    for learn, held in features.held_out_folds(y, task, FEATURE_ROWS):
+        squared, share = features.squared_matrices(learn, held), len(features.own) / len(learn)
+        if any(name != "square" for name, _ in tried):
+            K, between = features.own_matrices(learn, held)
+            corrected = Corrected(K, share)
+        for i, (name, scale) in enumerate(tried):
+            if name == "square":
+                G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
+            else:
+                G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
+            if limits is None:
+                own = np.ones(len(y)) if weights is None else weights
+                guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)
+                found = np.asarray(own[held] * _row_scores(y[held], guess, "regression"), dtype=np.float64)
+            else:
+                guess = _svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
+                found = np.asarray(_row_scores(y[held], guess, task), dtype=np.float64)
+            scores[i] = np.concatenate([scores[i], found])
+        best = max(scores, key=lambda values: float(values.mean()))
+        behind = [float(np.mean(best - s) - HOPELESS_ERRORS * np.std(best - s) / math.sqrt(len(s))) for s in scores]
+        kept = [i for i, b in enumerate(behind) if i == 0 or b <= 0.0]  # the first is what others have to beat
+        tried, scores = [tried[i] for i in kept], [scores[i] for i in kept]
+    if not len(scores[0]):  # all of the sampled rows have one class
+        return tried[0]
+    return tried[preferred(np.stack(scores))]
+
+
+def _ridge_predictions(G: Array, between: Array, y: Array, weights: Array, alpha: float) -> Array:
+    """What ridge on the Gram matrix G, trained with ``weights``, predicts from rows ``between`` new and old."""
+    root = np.sqrt(weights)
+    least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
+    system = root[:, None] * G * root + max(alpha, least) * np.eye(len(G))
+    return np.asarray(between @ (root * np.linalg.solve(system, (root * y.T).T).T).T)
+
+
 def compared(
     K: Array,
     y: Array,
@@ -114,7 +175,7 @@ def compared(
             own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
             guess = learn(corrected, how, K[np.ix_(test, train)], own)
-            scores[i, test] += row_scores(y[test], guess, task) / repetitions
+            scores[i, test] += _row_scores(y[test], guess, task) / repetitions
     return scores
 
 
@@ -172,7 +233,7 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     """Return a function (matrix, correction, rows of new objects, strength) -> predictions for these objects."""
 
     def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
-        return svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
+        return _svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
 
     def ridge(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         classes = np.unique(y)
@@ -185,7 +246,7 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     return svm if learner == "svm" else ridge
 
 
-def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
+def _svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
     """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
     options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
@@ -208,7 +269,7 @@ def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -
             yield train, test
 
 
-def row_scores(y: Array, guess: Array, task: str) -> Array:
+def _row_scores(y: Array, guess: Array, task: str) -> Array:
     """The score of each row: 1 for the right class and 0 for another, or the negative squared error."""
     if task == "classification":
         return np.asarray(y == guess, dtype=np.float64)

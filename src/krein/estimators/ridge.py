@@ -24,11 +24,12 @@ from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, warn
 from krein.estimators.base import KernelMachine, check_weights
-from krein.estimators.choose_correction import judge_for
+from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
+from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import changed
@@ -141,15 +142,17 @@ class _Ridge(KernelMachine):
             if fixed is None:
                 return "square", 1.0  # alpha will do
             own = tuple(name for name in names if name != "shift")  # which is more alpha
-            return features.choose_correction(task.targets, own, task="regression", alpha=given, weights=task.weights)
+            return choose_for_features(
+                features, task.targets, own, task="regression", alpha=given, weights=task.weights
+            )
 
         features, scale = self._correct_features(features, choose)
         if fixed is None:
             units = abs(features.unit * float(features.own.mean())) or 1.0
             alphas = self._grid * units if self.alphas is None else self._given_alphas()
-            held, errors = features.ridge_errors(task.targets, task.weights, alphas, task.classes)
+            held, errors = ridge_errors(features, task.targets, task.weights, alphas, task.classes)
             fixed = self._take_best([task.score(e, held) for e in errors], alphas, task.targets.shape[1])
-        dual, self._expansion = features.ridge(self._kernel, task.targets, task.weights, fixed, scale)
+        dual, self._expansion = solve_ridge(features, self._kernel, task.targets, task.weights, fixed, scale)
         return dual if features.is_whole else self._expansion.weights  # of all objects, or of the landmarks
 
     def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:

@@ -24,7 +24,7 @@ from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, one_of, warn
 from krein.estimators.base import KernelMachine, check_weights
-from krein.estimators.choose_correction import judge_for
+from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
     KernelExpansion,
@@ -167,7 +167,7 @@ class _SupportVectorMachine(KernelMachine):
         n, epsilon = len(features.own), getattr(self, "epsilon", 0.0)
         features, scale = self._correct_features(
             features,
-            lambda names: features.choose_correction(targets, names, task=task, limits=limits, epsilon=epsilon),
+            lambda names: choose_for_features(features, targets, names, task=task, limits=limits, epsilon=epsilon),
         )
         assert isinstance(self.route_, Features)
         gram_rows = self.route_.gram_rows
