@@ -2,9 +2,9 @@
 
 In: objects, a kernel, the number of landmarks. Out: `SimilarityFeatures`, which has the Gram matrix of the features
 phi(x) = k(x, Z) and the expansion f(x) = k(x, Z) w. `similarity_ridge` solves ridge in these features. If every object
-is a landmark the Gram matrix is K². This is ``correction="square"`` without an eigendecomposition: one matrix product and
-one Cholesky factor. If all of K is known the other corrections are available too: "shift" by Lanczos iteration, "clip"
-and "flip" by an eigendecomposition.
+is a landmark the Gram matrix is K². This is ``correction="square"`` without an eigendecomposition: one matrix product
+and one Cholesky factor. If all of K is known the other corrections are available too: "shift" by Lanczos iteration,
+"clip" and "flip" by an eigendecomposition.
 
 *Scale.* K² grows with n. Over the root mean square eigenvalue of K, r = |K|_F / sqrt(n), it has the units of K for any
 n, so that an alpha or a C that serves on some of the rows serves on all. With m of n objects as landmarks,

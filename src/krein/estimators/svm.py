@@ -123,14 +123,14 @@ class _SupportVectorMachine(KernelMachine):
         Where there are ``targets``, they and the upper bounds C of all rows, ``limits``, choose what is left open:
         blocks, rank, gamma and the correction.
         """
+        self.refined_ = isinstance(self.route_, Exact) and self.route_.psd
         chooser = None
-        if targets is not None:
+        if targets is not None and (self._tuned or not self.refined_):
             chooser = self._chooser(codes(targets) if is_classifier(self) else targets)
             kernel = self._tune(objects, kernel, chooser)
         past: list[tuple[Task, Dual]] = getattr(self, "_past", []) if self.warm_start else []
         starts = [_moved(*before, task) for before, task in zip(past, tasks, strict=False)]
         starts += [None] * (len(tasks) - len(starts))
-        self.refined_ = isinstance(self.route_, Exact) and self.route_.psd
         if self.refined_:
             objects = self._use_exactly(objects, kernel)
             duals = self._exact_duals(kernel, objects, tasks, starts)
