@@ -158,7 +158,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self
 
     def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
-        """Write what came of the fit as a page (`krein.report.write`), with an inspection of its data if given."""
+        """Write a report of the fit as an HTML page (`krein.report.write`), with an inspection of its data if given."""
         check_is_fitted(self)
         from krein.report import write
 
@@ -175,7 +175,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
-        """While scikit-learn shows all attributes: those that would be computed for it are not among them."""
+        """Hide attributes that are computed on access while scikit-learn displays all attributes."""
         self._showing = True
         try:
             yield
@@ -262,7 +262,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _similarity(self) -> Any:
-        """What names the kernel; a machine whose parameter has another name says so here."""
+        """The kernel parameter, which has another name in some machines."""
         return self.kernel
 
     @property
@@ -271,7 +271,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.gamma
 
     def _chooser(self, targets: Any) -> Chooser:
-        """What `_build` needs to choose blocks, rank and gamma for these targets, where they are left open."""
+        """Return a chooser of blocks, rank and gamma for these targets."""
         return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
 
     @property
@@ -295,7 +295,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.route_
 
     def _forget(self, *names: str) -> None:
-        """Delete what an earlier fit by another route may have left."""
+        """Delete attributes of an earlier fit by another route."""
         for name in names:
             self.__dict__.pop(name, None)
 
@@ -393,7 +393,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return a
 
     def _settle(self, a: Approximation, judge: Callable[[Approximation], str] | None = None) -> Approximation:
-        """Correct the approximation and set what says so; ``judge`` names the correction where "auto" has to choose."""
+        """Correct the approximation, set ``correction_`` and ``n_negative_``; ``judge`` chooses for "auto"."""
         f = a.factorization
         certificate = certify(f)
         psd = certificate.psd or _is_rounding(a, certificate.margin)
@@ -432,9 +432,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
 
     def _similarity_features(self, objects: Any, kernel: Kernel, chooser: Chooser) -> SimilarityFeatures:
-        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``.
+        """Return uncorrected similarities as features; set ``n_negative_``, and ``selection_`` if there were scores.
 
-        ``chooser`` has the targets by which landmarks are judged; sets ``selection_`` where they are.
+        ``chooser`` holds the targets by which landmarks are scored.
         """
         route = self.route_
         assert isinstance(route, Features)
@@ -455,9 +455,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _correct_features(
         self, features: SimilarityFeatures, choose: Callable[[tuple[str, ...]], tuple[str, float]]
     ) -> tuple[SimilarityFeatures, float]:
-        """Correct them, and say so; ``choose`` takes one of several corrections, and a scale, where "auto" has to.
+        """Correct the features and set ``correction_``; ``choose`` takes names and returns a correction and a scale.
 
-        A kernel that turns out to be psd, where that can be seen, is used as it is.
+        A kernel whose complete matrix is psd is not corrected.
         """
         assert isinstance(self.route_, Features)
         how, scale = self.correction, 1.0
@@ -474,7 +474,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return replace(features, correction="flip" if how == "krein" else how), scale
 
     def _forget_matrix(self) -> None:
-        """Keep no eigendecomposition of an exact fit: predictions go by the kernel itself."""
+        """Drop the eigendecomposition of an exact fit; predictions use the kernel itself."""
         self._approximation = None
         del self._uncorrected
 

@@ -78,7 +78,7 @@ class KernelExpansion:
 
     @cached_property
     def _prepared(self) -> Any:
-        """What the kernel needs of the support, computed once."""
+        """The support as the kernel needs it, computed once."""
         return Evaluator(self.kernel).against(self.support)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: in
 
 
 def copied(objects: Any) -> Any:
-    """The objects as a model keeps them: what the caller does with an array later changes no prediction."""
+    """Copy arrays that a model keeps, so that later changes by the caller do not change predictions."""
     return objects.copy() if hasattr(objects, "copy") else objects
 
 
@@ -195,7 +195,7 @@ def mapped(raw: Factorization, inner: Array) -> Array:
 
 
 def seen_by(a: Approximation, X_new: Any) -> tuple[Approximation, Any]:
-    """Return (approximation, objects) with which ``extend`` works: rows of a precomputed matrix become indices."""
+    """Return (approximation, objects) for ``extend``, where rows of a precomputed matrix are replaced by indices."""
     if isinstance(a.kernel, Precomputed) and getattr(X_new, "ndim", 1) == 2 and X_new.shape[1] == a.kernel.n_objects:
         kernel = GivenRows(a.kernel.S, X_new)
         return replace(a, kernel=kernel), kernel.new
@@ -253,12 +253,12 @@ def pair_coefficients(dual_coef: Array, counts: Indices) -> Any:
 
 
 def winners(pairs: Array, n_classes: int) -> Indices:
-    """The class with the most votes of one-against-one values (n, pairs), the first of equals."""
+    """Return the class with the most votes from one-against-one values (n, pairs); the first one in a tie."""
     return np.asarray(_votes(pairs, pairs > 0.0, n_classes)[0].argmax(axis=1))
 
 
 def confidences(pairs: Array, n_classes: int) -> Array:
-    """One value per class: votes, and a share of the summed values, below 1/3, that decides between equals."""
+    """Return one value per class: its votes, plus a term below 1/3 from the summed values that breaks ties."""
     votes, sums = _votes(pairs, pairs >= 0.0, n_classes)
     return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
@@ -328,7 +328,7 @@ def sigmoids(values: Array, labels: Indices, weights: Array, n_classes: int, sch
 
 
 def _platt(values: Array, first: Any, weights: Array) -> tuple[float, float]:
-    """Logistic regression on one value, to labels drawn in a little so that no sigmoid is a step."""
+    """Logistic regression on one value, with Platt's smoothed labels, so that no sigmoid is a step."""
     from sklearn.linear_model import LogisticRegression  # here: few need it, all would wait for it
 
     up, down = float(weights[first].sum()), float(weights[~first].sum())
