@@ -11,7 +11,7 @@ import numpy as np
 
 from krein.approximation import Approximation
 from krein.errors import InputError
-from krein.estimators.expansion import FactoredExpansion, KernelExpansion
+from krein.estimators.decision import FactoredExpansion, KernelExpansion
 from krein.estimators.route import Given
 from krein.kernels import count_objects
 from krein.kernels.precomputed import GivenColumns
