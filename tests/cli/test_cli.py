@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import krein
-from krein.cli import COMMANDS, main, words
-from krein.cli import demonstration as demo
+from krein.cli import COMMANDS, choices, main
+from krein.cli import demo_experiment as demo
 
 pytest.importorskip("matplotlib")
 
@@ -181,11 +181,11 @@ def test_help_of_a_command_does_not_wait_for_scikit_learn(name):
     assert f"krein {name} " in done.stdout
 
 
-def test_the_words_of_the_options_are_those_of_the_rooms():
+def test_the_choices_of_the_options_are_those_of_the_packages():
     from krein.tables import encoding, model, reading
     from paper import command, protocol, reproduce
 
-    assert (words.FORMATS, words.SCALES, words.TASKS) == (reading.FORMATS, encoding.SCALES, model.TASKS)
-    assert (words.MACHINES, words.KERNELS) == (model.MACHINES, model.KERNELS)
+    assert (choices.FORMATS, choices.SCALES, choices.TASKS) == (reading.FORMATS, encoding.SCALES, model.TASKS)
+    assert (choices.MACHINES, choices.KERNELS) == (model.MACHINES, model.KERNELS)
     assert (command.DATASETS, command.KERNELS) == (protocol.DATASETS, protocol.KERNELS)
     assert tuple(reproduce.EXPERIMENTS) == command.EXPERIMENTS

@@ -53,7 +53,7 @@ def test_a_report_takes_no_place_of_data_or_a_model(folder: Path, html: str, wor
 
 
 def test_predictions_are_written_whole_or_not_at_all(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(predict, "ROWS", 4)
+    monkeypatch.setattr(predict, "CHUNK_ROWS", 4)
     bad = written(tmp_path / "bad.csv", "a,zip", *["1,007"] * 9, "oops,007")
     out = tmp_path / "out.csv"
     assert "'a' held numbers" in krein_("predict", folder / "t.krein", bad, "--output", out, code=2).stderr
@@ -69,7 +69,7 @@ def test_predictions_are_written_whole_or_not_at_all(folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("rows", [10_000, 2])
 def test_a_prediction_does_not_depend_on_the_other_rows(folder: Path, tmp_path: Path, monkeypatch, rows: int) -> None:
-    monkeypatch.setattr(predict, "ROWS", rows)
+    monkeypatch.setattr(predict, "CHUNK_ROWS", rows)
     lines = ["0,007,01", "0,008,02", "0,007,1", "0,008,02", "0,A1,01"]
     alone = krein_("predict", folder / "t.krein", written(tmp_path / "n.csv", "a,zip,label", *lines[:4]))
     beside = krein_("predict", folder / "t.krein", written(tmp_path / "n.csv", "a,zip,label", *lines))

@@ -221,7 +221,7 @@ def test_long_numbers_are_classes_apart(tmp_path: Path) -> None:
 
 
 def test_r_squared_of_one_part_has_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krein.tables.model.HELD_OUT", 50)
+    monkeypatch.setattr("krein.tables.model.MAX_FOLD_ROWS", 50)
     X, y = make_regression(80, 2, noise=1.0, random_state=0)
     path = written(tmp_path / "t.csv", ["a", "b", "y"], np.column_stack([X, y]).tolist())
     result = krein_("fit", path)
@@ -251,10 +251,10 @@ def test_folds_do_not_repeat_a_warning(iris: Path) -> None:
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
-    from krein.cli.options import nbytes, parsed
+    from krein.cli.options import parse_bytes, parse_value
 
-    assert [nbytes(None, None, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7.0]
-    assert [parsed(None, None, t) for t in ("3", "0.5", "true", "none", "loo")] == [3, 0.5, True, None, "loo"]
+    assert [parse_bytes(None, None, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7.0]
+    assert [parse_value(None, None, t) for t in ("3", "0.5", "true", "none", "loo")] == [3, 0.5, True, None, "loo"]
 
 
 def test_help_keeps_the_lines_of_its_examples() -> None:
@@ -267,7 +267,7 @@ def test_help_keeps_the_lines_of_its_examples() -> None:
 def test_the_demo_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     from krein.cli import demo as command
-    from krein.cli import demonstration as demo
+    from krein.cli import demo_experiment as demo
 
     size = demo.Size(digits=120, mixture=100, n_blocks=3, rank=5, chosen=100)
     cell = demo._cell(next(demo._data(size, 0)), demo.KERNELS[0], size, 0)

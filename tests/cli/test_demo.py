@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from krein.cli import demonstration as demo
+from krein.cli import demo_experiment as demo
 from krein.errors import InputError
 
 

@@ -174,7 +174,7 @@ def test_the_oldest_are_forgotten_beyond_the_limit(builds, monkeypatch):
     X, y = rows(60), bent(rows(60))
     KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
     one = sum(map(cache._nbytes, cache._kept.values()))
-    monkeypatch.setattr(cache, "LIMIT", int(2.5 * one))
+    monkeypatch.setattr(cache, "CACHE_BYTES", int(2.5 * one))
     for gamma in (0.1, 0.2, 0.3):
         KernelRidge(kernel="rbf", gamma=gamma, **SHAPE).fit(X, y)
     assert len(cache._kept) == 2

@@ -148,7 +148,7 @@ def test_folds_hold_each_row_once_and_every_class():
 
 
 def test_few_rows_of_many_are_looked_at(monkeypatch):
-    monkeypatch.setattr(corrections, "JUDGED", 100)
+    monkeypatch.setattr(corrections, "SAMPLED_ROWS", 100)
     K, y = classes_on_the_negative_side(400)
     seen = []
     folds = corrections.folds

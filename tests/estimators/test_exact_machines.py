@@ -17,13 +17,12 @@ from sklearn.kernel_ridge import KernelRidge as TheirRidge
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 import krein
-from krein.estimators import ridge_solve
+from krein.estimators import ridge_system
 from krein.estimators.cache import clear_cache
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from krein.estimators.ridge_solve import solve_exactly
+from krein.estimators.ridge_system import solve_exactly
 from krein.estimators.route import Exact
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 from krein.solvers import exact
 from krein.solvers.dense_dual import NotConverged
 
@@ -149,7 +148,7 @@ def test_a_classifier_of_many_classes() -> None:
 @pytest.mark.parametrize("n", [2, 3, 150, 151])
 @pytest.mark.parametrize("single_rows", [0, 1000], ids=["single precision, refined", "double precision"])
 def test_the_system_is_solved_to_double_precision(n: int, single_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge_solve, "CHUNK", 40 * n)  # rows come in several pieces
+    monkeypatch.setattr(ridge_system, "TILE_ENTRIES", 40 * n)  # rows come in several pieces
     rng = np.random.default_rng(n)
     X, y, weights = rng.normal(size=(n, 3)), rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
     ridges = np.array([0.1, 2.0, 0.1])

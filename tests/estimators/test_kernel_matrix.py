@@ -10,8 +10,10 @@ import scipy.sparse as sp
 
 import krein
 from krein.errors import KernelError
+from krein.estimators import eigenpairs
 from krein.estimators import kernel_matrix as subject
-from krein.estimators.kernel_matrix import inertia, kernel_matrix, product_with
+from krein.estimators.eigenpairs import inertia, product_with
+from krein.estimators.kernel_matrix import kernel_matrix
 from krein.kernels import Evaluator
 
 X = np.random.default_rng(0).standard_normal((150, 7))
@@ -48,7 +50,7 @@ def test_a_users_kernel_is_checked_for_symmetry() -> None:
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 @pytest.mark.parametrize("negative", [0, 1, 40, 150])
 def test_inertia_counts_the_negative_eigenvalues(negative: int, scale: float, small: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(subject, "SMALL_MATRIX", small)
+    monkeypatch.setattr(eigenpairs, "SMALL_MATRIX", small)
     V = np.linalg.qr(np.random.default_rng(negative).standard_normal((150, 150)))[0]
     values = np.linspace(1.0, 2.0, 150)
     values[:negative] = -np.linspace(0.1, 3.0, 150)[:negative]
@@ -59,7 +61,7 @@ def test_inertia_counts_the_negative_eigenvalues(negative: int, scale: float, sm
 
 @pytest.mark.parametrize("small", [0, 300])
 def test_rounding_is_no_negative_eigenvalue(small: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(subject, "SMALL_MATRIX", small)
+    monkeypatch.setattr(eigenpairs, "SMALL_MATRIX", small)
     assert inertia(X @ X.T).n_negative == 0  # rank 7 of 150
     assert inertia(np.zeros((40, 40))).n_negative == 0
     assert inertia(np.zeros((40, 40)) + np.eye(40)[::-1]).n_negative == 20  # pivots of two rows

@@ -13,10 +13,10 @@ from sklearn.datasets import make_blobs
 
 import krein
 from krein.errors import IndefiniteError, InputError, KreinWarning
+from krein.estimators import eigenpairs
 from krein.estimators import kernel_pca as embedding
-from krein.estimators import leading
+from krein.estimators.eigenpairs import Search
 from krein.estimators.kernel_pca import Centred, KernelPCA
-from krein.estimators.leading import Search
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from strategies import (
@@ -158,23 +158,23 @@ def test_the_solvers_find_the_same() -> None:
     A = (V * np.linspace(3.0, -0.1, 60) ** 3) @ V.T
     reference = np.linalg.eigvalsh(A)[::-1][:5]
     for solver in ("auto", "dense", "arpack", "randomized"):
-        pairs = leading.leading(A.__matmul__, lambda: A, 60, 5, Search(solver, power=40))
+        pairs = eigenpairs.leading(A.__matmul__, lambda: A, 60, 5, Search(solver, power=40))
         assert np.allclose(pairs.values, reference, rtol=1e-6)
         assert np.allclose(A @ pairs.vectors, pairs.vectors * pairs.values, atol=1e-3)
-    assert leading.leading(A.__matmul__, lambda: A, 60, 60, Search("arpack")).values.shape == (60,)
-    assert leading.leading(A.__matmul__, lambda: A, 60, 0, Search()).vectors.shape == (60, 0)
-    zero = leading.leading(lambda x: 0.0 * x, lambda: np.zeros((60, 60)), 60, 3, Search("arpack"))
+    assert eigenpairs.leading(A.__matmul__, lambda: A, 60, 60, Search("arpack")).values.shape == (60,)
+    assert eigenpairs.leading(A.__matmul__, lambda: A, 60, 0, Search()).vectors.shape == (60, 0)
+    zero = eigenpairs.leading(lambda x: 0.0 * x, lambda: np.zeros((60, 60)), 60, 3, Search("arpack"))
     assert np.allclose(zero.values, 0.0)
 
 
 def test_a_core_too_large_for_all_components_gives_the_leading_ones_and_says_so(monkeypatch: Any) -> None:
     a = approximation("psd", "sparse")
     monkeypatch.setattr(embedding, "DENSE_LIMIT", 30)
-    monkeypatch.setattr(embedding, "CAPPED", 6)
+    monkeypatch.setattr(embedding, "MOST_COMPONENTS", 6)
     with pytest.warns(KreinWarning, match="n_components=None asks for all"):
         model = KernelPCA(kernel=a.kernel, approximation=a).fit(X)
     assert model.eigenvalues_.shape == (6,)
-    monkeypatch.setattr(leading, "DENSE_LIMIT", 30)
+    monkeypatch.setattr(eigenpairs, "DENSE_LIMIT", 30)
     with pytest.raises(InputError, match="dense algebra is kept to 30"):
         KernelPCA(3, kernel=a.kernel, approximation=a, eigen_solver="dense").fit(X)
 
@@ -189,7 +189,7 @@ def test_random_cores_with_and_without_blocks(seed: int) -> None:
         H = centring(75)
         values = np.linalg.eigvalsh(H @ (dense_twin(f) - 0.3 * np.eye(75)) @ H)[::-1][:6]
         c = Centred(f)
-        pairs = leading.leading(c.product, c.dense, f.rank, 6, Search("arpack", seed=seed))
+        pairs = eigenpairs.leading(c.product, c.dense, f.rank, 6, Search("arpack", seed=seed))
         assert np.allclose(pairs.values, values, atol=1e-10)
         V = c.lift(pairs.vectors)
         assert np.allclose(V.T @ V, np.eye(6), atol=1e-9)

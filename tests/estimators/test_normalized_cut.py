@@ -60,7 +60,7 @@ def test_small_and_exact_ways_agree_with_it(monkeypatch: Any) -> None:
     K = dense_twin(f)
     found = normalised_cut(f, degrees(f), 4)
     for limit in (1000, 0):
-        monkeypatch.setattr(cut, "FEW", limit)
+        monkeypatch.setattr(cut, "SMALL_GRAPH", limit)
         exact, d = exact_cut(K.copy(), 4)
         assert d.n_nonpositive == 0
         assert np.allclose(exact.values, found.values, atol=1e-10)
@@ -114,7 +114,7 @@ def test_degrees_that_no_cut_can_use_are_replaced_and_counted() -> None:
 @pytest.mark.parametrize("few", [0, 1000])
 def test_pieces_of_a_graph_are_counted(few: int, monkeypatch: Any) -> None:
     """A graph of 12 cliques of 10, and 3 rows alone: eigenvalue 1 twelve times, eigenvectors constant on cliques."""
-    monkeypatch.setattr(cut, "FEW", few)
+    monkeypatch.setattr(cut, "SMALL_GRAPH", few)
     K = np.zeros((123, 123))
     K[:120, :120] = np.kron(np.eye(12), np.ones((10, 10)))
     for wanted, told in ((2, 12), (12, 12), (20, 12)):

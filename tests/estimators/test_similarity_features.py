@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import krein
 from krein.errors import KernelError
-from krein.estimators import route, similarity_features
+from krein.estimators import choose_correction, route, similarity_features, similarity_ridge
 from krein.estimators.route import ByScore, Exact, Features, Given, choose_route
 from krein.estimators.similarity_features import LandmarkScore, NeighbourExpansion, SimilarityFeatures
 from krein.kernels import Precomputed
@@ -85,7 +85,7 @@ def corrected(how: str, K: Any, R: Any, scale: float = 1.0) -> tuple[Any, Any]:
 
 
 def one_scale(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
-    monkeypatch.setattr(similarity_features, "SCALES", (scale,))
+    monkeypatch.setattr(choose_correction, "SQUARE_SCALES", (scale,))
 
 
 def landmarks_only(monkeypatch: pytest.MonkeyPatch, n: int, m: int) -> krein.Policy:
@@ -251,7 +251,7 @@ def test_errors_of_rows_held_out_are_those_of_a_machine_that_never_saw_them() ->
     S, *_ = data("strings", 80)
     K, values = EDIT(S, S), np.array([s.count("a") for s in S], dtype=float)[:, None]
     features = similarity_features.similarity_features(EDIT, S, 80)
-    held, errors = features.ridge_errors(values, np.ones(80), np.array([0.2, 3.0]))
+    held, errors = similarity_ridge.ridge_errors(features, values, np.ones(80), np.array([0.2, 3.0]))
     assert sorted(held) == list(range(80))
     quarter = held[:20]
     learn = np.setdiff1d(np.arange(80), quarter)
@@ -968,8 +968,8 @@ def test_a_class_of_one_object_or_two_is_no_obstacle(
 ) -> None:
     costs(monkeypatch, seconds)
     S, _ = words(300)
-    for name in ("PILOT_ROWS", "CHOICE_ROWS"):
-        monkeypatch.setattr(similarity_features, name, 20)  # which most likely miss that class
+    for module, name in ((similarity_ridge, "PILOT_ROWS"), (choose_correction, "FEATURE_ROWS")):
+        monkeypatch.setattr(module, name, 20)  # which most likely miss that class
     for rare in (1, 2):
         y = np.zeros(300, dtype=int)
         y[:rare] = 1

@@ -17,8 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 import krein
 from krein.errors import InputError, KreinWarning
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 
 X = np.array([[-2.0, -1.0], [-1.0, -1.0], [-1.0, -2.0], [1.0, 1.0], [1.0, 2.0], [2.0, 1.0]])
 Y = np.array([1, 1, 1, 2, 2, 2])

@@ -11,9 +11,8 @@ from sklearn.datasets import make_classification
 
 import krein
 from krein.errors import IndefiniteError, KreinWarning
-from krein.estimators import dual_machine
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR
+from krein.estimators import svm as machines
+from krein.estimators.svm import SVC, SVR
 
 SIGMOID = {"kernel": "sigmoid", "gamma": 0.5, "coef0": 0.3}
 pytestmark = pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.KreinWarning")
@@ -99,7 +98,7 @@ def test_none_is_libsvms_stationary_point_and_says_so() -> None:
 
 def test_none_on_many_rows_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = classes(200)
-    monkeypatch.setattr(dual_machine, "DENSE_ROWS", 100)
+    monkeypatch.setattr(machines, "DENSE_ROWS", 100)
     with pytest.raises(IndefiniteError, match=r"correction='flip'"):
         SVC(correction="none", **SIGMOID).fit(X, y)
 

@@ -9,8 +9,7 @@ import pytest
 from sklearn import svm
 from sklearn.datasets import make_classification
 
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 
 COARSE: dict[str, Any] = {"n_blocks": 3, "rank": 12, "random_state": 0}
 

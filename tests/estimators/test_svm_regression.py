@@ -11,7 +11,7 @@ from sklearn import svm
 from sklearn.datasets import make_regression
 
 from krein.errors import InputError
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVR, OneClassSVM
 
 
 def numbers(n: int, seed: int = 0) -> tuple[Any, Any]:

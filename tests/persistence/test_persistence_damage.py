@@ -18,6 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import krein
+from krein.persistence.container import opened
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((30, 2))
@@ -365,6 +366,31 @@ def test_headers_that_lie_about_their_arrays_are_refused(tensors, whole, tmp_pat
 def test_headers_that_are_no_good_json_are_refused(change, whole, tmp_path):
     path = sealed(tmp_path / "model.krein", [svc()], change=change)
     refused(path, most=200_000 + 4 * path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(
+            '"checksum": {', '"x": {"dtype": "F64", "shape": [3, 1], "data_offsets": [0, 24]}, "checksum": {'
+        ),
+        lambda text: text.replace('{"krein": ', '{"krein": "{}", "krein": ', 1),
+        lambda text: '{"__metadata__": {"krein": "{}"}, ' + text[1:],
+    ],
+    ids=["an array", "the text", "the metadata"],
+)
+def test_a_header_that_could_be_read_in_two_ways_is_refused(change, whole, tmp_path):
+    path = sealed(tmp_path / "model.krein", [a("x"), svc(C=ref(0))], {"x": np.arange(3.0)}, change=change)
+    refused(path, most=200_000)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(whole, tmp_path):
+    path = tmp_path / "model.krein"
+    path.write_bytes(whole)
+    with opened(path) as file:
+        os.truncate(path, len(whole) // 2)
+        with pytest.raises(krein.ModelFileError, match=r"became shorter"):
+            file.arrays()
 
 
 def test_a_newer_file_says_so(tmp_path):

@@ -75,7 +75,7 @@ def test_another_matrix_or_none_is_refused(filed: Path, tmp_path: Path) -> None:
 
 def test_a_large_file_within_a_file_is_told_with_its_size(filed: Path, tmp_path: Path, monkeypatch: Any) -> None:
     krein.save(krein.Precomputed(filed), tmp_path / "k.krein")  # a small one is nobody's worry
-    monkeypatch.setattr("krein.persistence.values.ON_DISK", 100_000)
+    monkeypatch.setattr("krein.persistence.values.LARGE_FILE", 100_000)
     with pytest.warns(krein.KreinWarning, match=r"file of 1 MB \(.*S\.npy\), and becomes part.*matrices="):
         krein.save(krein.Precomputed(filed), tmp_path / "k.krein")
     assert np.array_equal(krein.load(tmp_path / "k.krein").S, np.load(filed))

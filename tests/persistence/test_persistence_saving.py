@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 from test_persistence import FUNCTIONS, common_letters
 
 import krein
+from paper.records import replace
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
@@ -109,6 +112,65 @@ def test_links_and_modes_are_respected(tmp_path):
     krein.save(krein.SVC(C=3.0), link)
     assert stat.S_IMODE(real.stat().st_mode) == 0o604
     assert krein.load(real).C == 3.0
+
+
+def make_special(kind):
+    if kind == "a FIFO":
+        os.mkfifo("special.krein")
+    elif kind == "a folder":
+        os.mkdir("special.krein")
+    else:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("special.krein")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs and links")
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a socket"])
+def test_what_is_no_regular_file_is_never_replaced(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the name of a socket has to be short
+    make_special(kind)
+    mode = os.stat("special.krein").st_mode
+    os.symlink("special.krein", "link.krein")
+    os.symlink("link.krein", "second.krein")
+    for name in ("special.krein", "link.krein", "second.krein"):
+        with pytest.raises(krein.InputError, match=f"special.krein.*{kind}.*Give the name of a regular file"):
+            krein.save(krein.SVC(), name)
+        with pytest.raises(krein.InputError, match=kind):
+            replace(Path(name), "a table")
+    assert os.stat("special.krein").st_mode == mode
+    assert sorted(os.listdir()) == ["link.krein", "second.krein", "special.krein"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_the_target_of_a_link_is_replaced_and_links_without_end_are_refused(tmp_path):
+    krein.save(krein.SVC(C=1.0), tmp_path / "model.krein")
+    (tmp_path / "first.krein").symlink_to("model.krein")
+    (tmp_path / "second.krein").symlink_to("first.krein")
+    krein.save(krein.SVC(C=2.0), tmp_path / "second.krein")
+    assert not (tmp_path / "model.krein").is_symlink()
+    assert (tmp_path / "first.krein").is_symlink()
+    assert (tmp_path / "second.krein").is_symlink()
+    assert krein.load(tmp_path / "model.krein").C == 2.0
+    (tmp_path / "loop.krein").symlink_to("loop.krein")
+    with pytest.raises(OSError, match="symbolic links"):
+        krein.save(krein.SVC(), tmp_path / "loop.krein")
+    assert (tmp_path / "loop.krein").is_symlink()
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_whole(tmp_path, monkeypatch):
+    path = tmp_path / "model.krein"
+    krein.save(krein.SVC(C=1.0), path)
+    newer = [krein.SVC(C=2.0)]
+    safe_open = safetensors.safe_open
+
+    def open_after_the_replacement(*arguments, **options):
+        if newer:
+            krein.save(newer.pop(), path)
+        return safe_open(*arguments, **options)
+
+    monkeypatch.setattr(safetensors, "safe_open", open_after_the_replacement)
+    assert krein.load(path).C == 2.0
+    assert not newer
 
 
 def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from sklearn import svm
 from sklearn.datasets import make_classification
 
 import krein
-from krein.estimators.votes import by_pair, class_tasks
+from krein.estimators.decision import by_pair, class_tasks
 from krein.kernels import counting
 from krein.kernels.similarities import as_kernel
 from krein.solvers import Dual, exact, refine, smo

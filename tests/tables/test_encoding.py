@@ -8,7 +8,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from krein.errors import InputError
 from krein.tables.encoding import encoder_for
-from krein.tables.reading import Frame
+from krein.tables.reading import Frame, with_zero_columns
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal(50) * 3 + 1
@@ -59,14 +59,55 @@ def test_texts_of_no_use_are_said_to_be():
     )
 
 
-def test_what_is_odd_about_new_values_is_counted():
-    numbers, words = encoder_for(Frame(("a", "b"), (A, B))).columns
-    assert numbers.odd(np.array([1.0, np.nan, np.nan])) == 2
-    assert words.odd(np.array(["red", "green", ""], dtype=object)) == 1
-    assert (
-        encoder_for(Frame(("b",), (np.array(["1000001", "x"], dtype=object),))).columns[0].odd(np.array([1000001.0]))
-        == 0
-    )
+def test_missing_numbers_and_unknown_categories_are_counted():
+    encoder = encoder_for(Frame(("a", "b"), (A, B)))
+    new = Frame(("b", "a"), (np.array(["red", "green", ""], dtype=object), np.array([1.0, np.nan, np.nan])))
+    assert encoder.count_unknown(new) == {"a": 2, "b": 1}
+    assert encoder.describe_unknown({"a": 2, "b": 1}, 3) == [
+        f"a: missing in 2 of 3 rows, replaced by the median {np.median(A):g}",
+        "b: 1 of 3 rows hold none of the categories the model was fitted on",
+    ]
+    long = encoder_for(Frame(("b",), (np.array(["1000001", "x"], dtype=object),)))
+    assert long.count_unknown(Frame(("b",), (np.array([1000001.0]),))) == {}
+
+
+@pytest.mark.parametrize("values", [1, 100, 1 << 22])
+def test_blocks_of_columns_give_what_columns_one_by_one_give(monkeypatch, values):
+    monkeypatch.setattr("krein.tables.encoding.BLOCK_VALUES", values)
+    X = RNG.standard_normal((7, 50)) * 10.0 ** np.arange(-3, 4)[:, None]
+    X[2, :3], X[5] = np.nan, 0.1  # 0.1 has a mean that is not 0.1
+    columns = (*X[:4], B, *X[4:])
+    frame = Frame(tuple("abcdefgh"), columns)
+    encoder = encoder_for(frame)
+    ones = [encoder_for(Frame((name,), (column,))) for name, column in zip(frame.names, columns, strict=True)]
+    assert encoder.columns == tuple(one.columns[0] for one in ones)
+    assert encoder.notes == tuple(note for i in (2, 4, 6) for note in ones[i].notes)
+    np.testing.assert_array_equal(encoder(frame), np.hstack([one(frame) for one in ones]))
+    assert encoder.columns[6].scale == 1.0
+
+
+def test_the_work_grows_with_the_number_of_columns_and_not_with_its_square():
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other):
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    def comparisons(d):
+        Name.compared = 0
+        frame = Frame(tuple(Name(f"x{i}") for i in range(d)), tuple(RNG.standard_normal((d, 3))))
+        new = Frame(tuple(Name(f"x{i}") for i in range(d)), frame.columns)
+        encoder = encoder_for(frame)
+        assert encoder(new).shape == (3, d)
+        assert encoder.count_unknown(new) == {}
+        assert len(new.without([f"x{i}" for i in range(d - 1)]).names) == 1
+        assert with_zero_columns(new, frame.names).names == new.names
+        return Name.compared
+
+    assert comparisons(400) <= 20 * 400
 
 
 @pytest.mark.parametrize(
@@ -88,6 +129,8 @@ def test_other_columns_than_the_fits_are_refused():
         encoder(Frame(("a", "x"), (A, B)))
     with pytest.raises(InputError, match=r"'a' held numbers .* holds text, as '(red|blue)'"):
         encoder(Frame(("a", "b"), (B, B)))
+    with pytest.raises(InputError, match=r"'a' held numbers .* holds text, as '1.5'"):
+        encoder(Frame(("a", "b"), (np.full(50, "1.5", dtype=object), B)))  # as a Parquet file may have it
     with pytest.raises(InputError, match="'a' holds infinite values"):
         encoder(Frame(("a", "b"), (np.append(A[1:], np.inf), B)))
 

@@ -13,7 +13,7 @@ from sklearn.svm import SVC as Theirs
 
 import krein
 from krein.errors import InputError
-from krein.tables.model import Score, answers, learn, spelled
+from krein.tables.model import Score, keep_spelling, learn, target_values
 from krein.tables.reading import Frame
 
 WINE = load_wine()
@@ -67,10 +67,10 @@ def test_one_part_held_out_has_an_error_where_it_is_a_share_and_none_where_it_is
 
 def test_answers_are_classes_or_numbers():
     for column, task in (([1.0, 2.0, 1.0], "classification"), ([0.5, 1.0, 2.0], "regression")):
-        values, found = answers(np.array(column), "y")
+        values, found = target_values(np.array(column), "y")
         assert found == task
         np.testing.assert_array_equal(values, column)
-    values, found = answers(np.array([0.5, 1.0]), "y", "classification")
+    values, found = target_values(np.array([0.5, 1.0]), "y", "classification")
     assert (values.tolist(), found) == (["0.5", "1.0"], "classification")
 
 
@@ -108,8 +108,8 @@ def test_what_cannot_be_learned_is_said(change, options, match):
 
 
 def test_whole_numbers_too_long_to_be_told_apart_are_no_classes():
-    assert answers(np.array([0.0, 1e20]), "y")[1] == "regression"
-    assert answers(np.array([0.0, 1e20]), "y", "classification")[0].tolist() == ["0.0", "1e+20"]
+    assert target_values(np.array([0.0, 1e20]), "y")[1] == "regression"
+    assert target_values(np.array([0.0, 1e20]), "y", "classification")[0].tolist() == ["0.0", "1e+20"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_classes_stay_as_they_are_spelled_where_a_number_would_not(words, task, 
     column = np.array(words, dtype=object)
     if task == "regression":  # such a target is not read as text
         column = column.astype(float)
-    found = spelled(column, task)
+    found = keep_spelling(column, task)
     assert (found.tolist() == words) == kept
 
 

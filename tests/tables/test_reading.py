@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 from krein.errors import InputError, KreinWarning
-from krein.tables.reading import Frame, chunks, count, format_of, is_text, read, typed
+from krein.tables.reading import Frame, chunks, count_rows, file_format, is_text, numbers_if_possible, read
 
 ROWS = [(1.5, "red", 0), (float("nan"), "blue", 1), (-2.0, "", 1), (1e-3, "red", 0)]
 
@@ -82,15 +83,15 @@ def test_quotes_and_separators_inside_fields(tmp_path: Path) -> None:
 
 def test_a_stretch_without_values_belongs_to_text_or_numbers_alike(tmp_path: Path, monkeypatch) -> None:
     path = written(tmp_path, "a.csv", "w,v\nred,1\nblue,2\n,\n,\nred,3\n")
-    monkeypatch.setattr("krein.tables.reading.CHUNK", 2)
+    monkeypatch.setattr("krein.tables.reading.CHUNK_ROWS", 2)
     from krein.tables import reading
 
-    frame = reading._joined(list(chunks(path, size=2)), path)
+    frame = reading._concatenated(list(chunks(path, size=2)), path)
     assert frame["w"].tolist() == ["red", "blue", "", "", "red"]
     np.testing.assert_array_equal(frame["v"], [1, 2, np.nan, np.nan, 3])
     mixed = written(tmp_path, "b.csv", "w\nred\nblue\n1\n2\n")
     with pytest.raises(InputError, match="'w' holds numbers in some"):
-        reading._joined(list(chunks(mixed, size=2)), mixed)
+        reading._concatenated(list(chunks(mixed, size=2)), mixed)
 
 
 def test_svmlight_and_numpy_files(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
-        ("a.csv", "a,b\n1,2\n3\n", "1 fields where the first line has 2"),
+        ("a.csv", "a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),
         ("a.csv", "a,a\n1,2\n", "a occurs more than once"),
         ("a.csv", "", "holds no rows"),
         ("a.csv", "a,b\n", "holds no rows"),
@@ -133,6 +134,10 @@ def test_lines_of_text_with_and_without_labels(tmp_path: Path) -> None:
         ("a.csv", "a;b\n1;2\n", "has no ',' in its first line, but ';'"),
         ("a.tsv", "a,b\n1,2\n", "--format csv"),
         ("a.csv", 'a,b\n"1,2\n', "line 2: it cannot be read as csv"),
+        ("a.csv", 'a,b\n1,"2\n3,4\n', "line 3: it cannot be read as csv"),  # the rest of the file in one cell
+        ("a.csv", 'a\n"1\n2\n', "line 3: it cannot be read as csv"),
+        ("a.csv", 'a,b\n"1"2,3\n', "line 2: it cannot be read as csv"),
+        ("a.csv", 'a,b\n"1\n1",2\n\n3,4,5\n', "line 5: 3 fields where the first line has 2"),
     ],
 )
 def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path: Path, name: str, text: str, match: str) -> None:
@@ -163,10 +168,25 @@ def test_parquet_holds_dates_and_decimals_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frame["on"], [1.0, 0.0])
 
 
+def test_whole_numbers_beyond_the_precision_of_floats_are_rounded_as_in_csv(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"id": [1, 2**62 + 1]}), tmp_path / "a.parquet")
+    same(read(tmp_path / "a.parquet"), read(written(tmp_path, "a.csv", f"id\n1\n{2**62 + 1}\n")))
+
+
+def test_without_pyarrow_the_extra_is_named_and_other_files_are_read(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert read(written(tmp_path, "a.csv", "a\n1\n"))["a"].tolist() == [1.0]
+    with pytest.raises(InputError, match=r"pip install 'krein\[parquet\]'"):
+        read(written(tmp_path, "a.parquet", ""))
+
+
 def test_rows_are_counted_before_they_are_read(tables: dict[str, Path]) -> None:
-    assert count(tables["parquet"], "parquet") == len(ROWS)
-    assert count(tables["csv"], "csv") == len(ROWS) + 1  # the line of names is one more
-    assert count(tables["csv"], "npy") is None
+    assert count_rows(tables["parquet"], "parquet") == len(ROWS)
+    assert count_rows(tables["csv"], "csv") == len(ROWS) + 1  # the line of names is one more
+    assert count_rows(tables["csv"], "npy") is None
 
 
 def test_pickles_in_numpy_files_are_not_opened(tmp_path: Path) -> None:
@@ -185,15 +205,15 @@ def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
 
 def test_the_format_may_be_told(tmp_path: Path) -> None:
     path = written(tmp_path, "a.dat", "a;b\n")
-    assert format_of(path, "csv") == "csv"
+    assert file_format(path, "csv") == "csv"
     with pytest.raises(InputError, match="format"):
-        format_of(path, "excel")
+        file_format(path, "excel")
 
 
 def test_an_empty_line_of_text_is_the_empty_text_and_those_at_the_end_are_said_to_be_none(tmp_path: Path) -> None:
     path = written(tmp_path, "a.txt", "\nACD\n\n\n\nCCA\n")
     assert read(path)["text"].tolist() == ["", "ACD", "", "", "", "CCA"]
-    assert [p["text"].tolist() for p in chunks(path, size=2)] == [["", "ACD"], ["", "", "", "CCA"]]
+    assert [p["text"].tolist() for p in chunks(path, size=2)] == [["", "ACD"], ["", ""], ["", "CCA"]]
     with pytest.warns(KreinWarning, match=r"a.txt: 2 blank lines were skipped"):
         assert read(written(tmp_path, "a.txt", "ACD\n\nCCA\n\n\n"))["text"].tolist() == ["ACD", "", "CCA"]
     with pytest.raises(InputError, match=r"1 fields in ''\. Empty lines count"):
@@ -207,8 +227,8 @@ def test_blank_lines_of_a_table_are_counted(tmp_path: Path) -> None:
 
 
 def test_columns_named_as_text_keep_their_spelling(tables: dict[str, Path], tmp_path: Path) -> None:
-    frame = read(written(tmp_path, "a.csv", "zip,v,w\n007,1,2\n ?,01,3\n"), texts=("zip", "v"))
+    frame = read(written(tmp_path, "a.csv", "zip,v,w\n007,1,2\n ?,01,3\n"), text_columns=("zip", "v"))
     assert (frame["zip"].tolist(), frame["v"].tolist(), frame["w"].tolist()) == (["007", ""], ["1", "01"], [2.0, 3.0])
-    assert read(tables["parquet"], texts=("label",))["label"].tolist() == ["0", "1", "1", "0"]
-    assert read(written(tmp_path, "b.txt", "A\t01\nB\t02\n"), texts=("label",))["label"].tolist() == ["01", "02"]
-    assert typed(np.array(["1", "", "2.5"], dtype=object)).tolist()[::2] == [1.0, 2.5]
+    assert read(tables["parquet"], text_columns=("label",))["label"].tolist() == ["0", "1", "1", "0"]
+    assert read(written(tmp_path, "b.txt", "A\t01\nB\t02\n"), text_columns=("label",))["label"].tolist() == ["01", "02"]
+    assert numbers_if_possible(np.array(["1", "", "2.5"], dtype=object)).tolist()[::2] == [1.0, 2.5]

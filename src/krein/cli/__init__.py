@@ -1,9 +1,11 @@
-"""The command line: words in, one public function called, one value printed.
+"""The command line: each command parses its options, calls one public function and prints one value.
 
-A mistake of the user's (any ValueError, or a file that cannot be read or written) is one sentence and exit code 2; work
-that could not be finished is exit code 1, Ctrl-C 130. Each command is a module of this room, loaded when it is asked
-for; what it needs to do its work it imports in its body, as scikit-learn takes seconds, for which help and completion
-need not wait.
+A user error (any ValueError, or a file that cannot be read or written) is one sentence and exit code 2. Unfinished work
+is exit code 1, Ctrl-C is 130. Each command is a module of this package and is loaded when it is called. A command
+imports NumPy and scikit-learn inside its function, so that help and completion do not wait for them.
+
+`options` holds the options that several commands share, `choices` the values they may take, and `demo_experiment` the
+computation behind `krein demo`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ import krein
 __all__ = ["main"]
 
 COMMANDS = {
-    "demo": "Show on small data what krein does; under a minute.",
-    "fit": "Learn from a file, judge the model, save it.",
-    "predict": "Apply a saved model to a file.",
-    "inspect": "How indefinite is a similarity, and what would it cost?",
-    "reproduce": "Make the paper's tables and figures, theirs and ours.",
+    "demo": "Show what krein does on small data, in under a minute.",
+    "fit": "Fit a model to a file, score it and save it.",
+    "predict": "Predict the rows of a file with a saved model.",
+    "inspect": "Measure how indefinite a kernel is and what a fit would cost.",
+    "reproduce": "Make the tables and figures of the paper again.",
     "bench": "Time krein beside scikit-learn on this machine.",
 }
 
 
 class Mistake(click.ClickException):
-    """Said in one line on stderr, without a traceback."""
+    """A user error: one line on stderr, without a traceback."""
 
     exit_code = 2
 
@@ -40,7 +42,7 @@ class Unfinished(click.ClickException):
 
 
 class Stopped(click.ClickException):
-    """Ctrl-C: not a failure, and not finished."""
+    """The user pressed Ctrl-C."""
 
     exit_code = 130
 
@@ -49,7 +51,7 @@ class Stopped(click.ClickException):
 
 
 class Commands(click.Group):
-    """A group whose commands are loaded by name and may raise what a user can put right."""
+    """A group that loads its commands by name and turns user errors into one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

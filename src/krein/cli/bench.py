@@ -13,18 +13,20 @@ import click
 
 __all__ = ["command"]
 
+# All classifiers have the same kernel parameter and penalty.
 GAMMA, C = 0.05, 1.0
 
 
 @click.command("bench")
 @click.option("--rows", type=click.IntRange(500), default=10_000, show_default=True, help="Rows of generated data.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
+              help="Seed of the random numbers.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of a table.")
 def command(rows: int, seed: int, as_json: bool) -> None:
     """Time krein's classifiers beside scikit-learn's SVC on generated data, with one BLAS thread each.
 
-    Times are wall clock, on this machine as busy as it is: the ratios, in brackets, say more. The docs have figures
-    of the project's own benchmarks.
+    Times are wall clock and depend on what else the machine does, so compare the ratios in brackets. The
+    documentation has the results of the project's own benchmarks.
 
     \b
     Examples:
@@ -46,17 +48,17 @@ def command(rows: int, seed: int, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """How one machine did."""
+    """The measurements of one estimator."""
 
     name: str
     fit: float  # seconds
     predict: float
     accuracy: float
-    nbytes: int  # of the matrix it learned from
+    nbytes: int  # of the kernel matrix or its factorization
 
 
 def run(n: int, seed: int = 0, step: Callable[[str], Any] = lambda what: None) -> Iterator[Line]:
-    """One line per machine; a fifth of the n rows is tested."""
+    """Yield one line per estimator; a fifth of the n rows is held out."""
     import sklearn.svm
     from sklearn.datasets import make_classification
     from sklearn.model_selection import train_test_split
@@ -89,7 +91,7 @@ def run(n: int, seed: int = 0, step: Callable[[str], Any] = lambda what: None) -
 
 
 def table(lines: list[Line], n: int) -> str:
-    """For people; times are ratios to the first line's too, since a second means little elsewhere."""
+    """Return the lines as a table; times are also given as ratios to the first line."""
     first = lines[0]
     out = [f"{n} generated rows, 20 features, 3 classes; a fifth of them tested", ""]
     out.append(f"{'':<28} {'fit':>18} {'predict':>18} {'accuracy':>9} {'matrix':>10}")

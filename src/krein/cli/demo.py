@@ -1,4 +1,4 @@
-"""krein demo."""
+"""krein demo: the command; `demo_experiment` does the computation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import click
 from krein.errors import KreinWarning
 
 if TYPE_CHECKING:
-    from krein.cli.demonstration import Cell
+    from krein.cli.demo_experiment import Cell
 
 __all__ = ["command"]
 
-SHOWN = {"gamma": 0.1, "coef0": -1.0}  # of the sigmoid kernel in the report: with these it is indefinite
+# The report shows the sigmoid kernel with these parameters, with which it is indefinite.
+SIGMOID = {"gamma": 0.1, "coef0": -1.0}
 
 
 @click.command("demo")
@@ -28,13 +29,15 @@ SHOWN = {"gamma": 0.1, "coef0": -1.0}  # of the sigmoid kernel in the report: wi
     show_default="./krein-demo",
     help="Folder for pictures and report; made if it does not exist.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random numbers."
+)
 @click.option("--quick", is_flag=True, help="Fewer rows: a few seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
     """Approximate four kernels on two data sets in both couplings, print one table, save two pictures and a report.
 
-    Then krein chooses blocks and rank by itself, for a given error. The data are scikit-learn's handwritten digits and
+    Then blocks and rank are chosen automatically for a given error. The data are scikit-learn's handwritten digits and
     a generated mixture: no download. The same seed gives the same table, but for the times.
 
     \b
@@ -45,28 +48,28 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
     """
     from tqdm import tqdm
 
-    from krein.cli import demonstration
+    from krein.cli import demo_experiment
     from krein.plotting import check_matplotlib
 
     begin = time.perf_counter()
-    check_matplotlib()  # now, rather than after all the work
+    check_matplotlib()  # before any work
     output.mkdir(parents=True, exist_ok=True)
     say = (lambda text: None) if as_json else click.echo
     say("Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small")
     say("factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,")
     say("in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.\n")
-    steps = demonstration.STEPS
+    steps = demo_experiment.STEPS
     with tqdm(total=steps, disable=None, leave=False, unit="step") as bar:  # None: only on a terminal; on stderr
 
         def step(what: str) -> None:
             bar.set_description(what)
             bar.update()
 
-        found = demonstration.run(seed, quick, step)
+        found = demo_experiment.run(seed, quick, step)
         step("pictures")
-        saved = demonstration.pictures(found, output)
-    say(demonstration.table(found))
-    say(f"\n{demonstration.choice(found)}")
+        saved = demo_experiment.pictures(found, output)
+    say(demo_experiment.table(found))
+    say(f"\n{demo_experiment.choice(found)}")
     for note in found.notes:
         say(f"\nNote: {note}")
     say("\nPictures:")
@@ -84,7 +87,7 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
 
 
 def _facts(cell: Cell) -> dict[str, Any]:
-    """A line of the table in plain values."""
+    """Return a line of the table as plain values."""
     both = {"pairwise": cell.pairwise, "shared": cell.shared}
     return {
         "data": cell.data.name,
@@ -102,7 +105,7 @@ def _facts(cell: Cell) -> dict[str, Any]:
 
 
 def _report(output: Path, seed: int, quick: bool) -> tuple[Path, str]:
-    """Inspect an indefinite kernel on handwritten digits, learn with it, and write what came of both."""
+    """Inspect an indefinite kernel on handwritten digits, fit a model with it and write a report of both."""
     from krein.datasets import digits
     from krein.inspection import inspect
     from krein.kernels import Sigmoid
@@ -115,9 +118,9 @@ def _report(output: Path, seed: int, quick: bool) -> tuple[Path, str]:
     names = (*(f"pixel {i}" for i in range(X.shape[1])), "digit")
     frame = Frame(names, (*X.T, y.astype(float)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KreinWarning)  # that it is indefinite is what the page says
-        asked = {"kernel": "sigmoid", **SHOWN}
+        warnings.simplefilter("ignore", KreinWarning)  # the report says that the kernel is indefinite
+        asked = {"kernel": "sigmoid", **SIGMOID}
         model = learn(frame, "digit", machine="ridge", scale="none", random_state=seed, parameters=asked)
-    found = inspect(X, Sigmoid(**SHOWN), y, learner="ridge", random_state=seed)
+    found = inspect(X, Sigmoid(**SIGMOID), y, learner="ridge", random_state=seed)
     path = found.report(output / "report.html", model, title="krein demo", data=f"{n} handwritten digits")
     return path, f"the sigmoid kernel on {n} digits: how indefinite, which correction helps, how well it learns"

@@ -1,4 +1,4 @@
-"""krein fit."""
+"""krein fit: read a file, fit and score a model, save it, print a summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krein.cli import options
-from krein.cli.words import MACHINES
+from krein.cli.choices import MACHINES
 from krein.errors import InputError
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
@@ -23,22 +23,22 @@ __all__ = ["command"]
 
 @click.command("fit")
 @click.argument("data", type=click.Path(path_type=Path))
-@options.table_options("Column to learn")
+@options.table_options("Target column")
 @click.option("--machine", type=click.Choice(MACHINES), default="auto", show_default=True,
-              help="auto: svm for classes up to 20,000 rows, else ridge.")  # fmt: skip
-@options.kernel_options("A number, scale, auto or tune (found by score).")
-@click.option("-p", "--param", callback=options.settings, multiple=True, metavar="NAME=VALUE",
-              help="Parameter of the machine, as C=10 or alpha=0.1.")  # fmt: skip
+              help="auto: svm for classification up to 20,000 rows, else ridge.")  # fmt: skip
+@options.kernel_options("A number, scale, auto or tune (chosen by score).")
+@click.option("-p", "--param", callback=options.parse_settings, multiple=True, metavar="NAME=VALUE",
+              help="Parameter of the estimator, such as C=10 or alpha=0.1.")  # fmt: skip
 @click.option("--blocks", type=click.IntRange(1), help="Number of blocks.")
 @click.option("--rank", type=click.IntRange(1), help="Rank of each block.")
-@click.option("--max-error", type=float, help="Relative error of the matrix that is asked for, as 0.01.")
-@click.option("--max-memory", callback=options.nbytes, metavar="BYTES",
-              help="Bytes the factored matrix may take, as 500MB.")  # fmt: skip
+@click.option("--max-error", type=float, help="Relative error allowed in the kernel matrix, such as 0.01.")
+@click.option("--max-memory", callback=options.parse_bytes, metavar="BYTES",
+              help="Largest size of the factorization, such as 500MB.")  # fmt: skip
 @click.option("--folds", type=click.IntRange(0), default=5, show_default=True,
-              help="Of the cross-validation; 0: none. Above 100,000 rows one such part is held out.")  # fmt: skip
+              help="Of the cross-validation, 0 for none. Above 100,000 rows one part is held out instead.")  # fmt: skip
 @options.SEED
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
-              help="Model file, *.krein; by default DATA with that extension.")  # fmt: skip
+              help="Model file, *.krein [default: DATA with that extension].")  # fmt: skip
 @options.AS_JSON
 def command(
     data: Path, target: str | None, drop: tuple[str, ...], format_: str | None, task: str, scale: str, machine: str,
@@ -46,10 +46,10 @@ def command(
     param: dict[str, Any], blocks: int | None, rank: int | None, max_error: float | None, max_memory: float | None,
     folds: int, seed: int, output: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Learn the target column of DATA, judge the model on rows it has not seen, save it.
+    """Fit a model of the target column of DATA, score it by cross-validation and save it.
 
     DATA is CSV, TSV, Parquet, svmlight, npy, npz (X and y) or text: one text per line, a tab, its label. Columns of
-    text become one column per category, missing numbers the median of their column; what was done is said.
+    text become one column per category, missing numbers become the median of their column, and notes say so.
 
     \b
     Examples:
@@ -60,62 +60,62 @@ def command(
     """
     from krein.persistence import save
     from krein.tables.model import learn
-    from krein.tables.reading import format_of
+    from krein.tables.reading import file_format
 
-    kind = format_of(data, format_)
+    kind = file_format(data, format_)
     output = output or data.with_suffix(".krein")
-    options.writable(output, data, suffix=".krein")
-    kernel, remarks = options.kernel_default(kernel, kind)
+    options.check_writable(output, data, suffix=".krein")
+    kernel, remarks = options.default_kernel(kernel, kind)
     given = {"kernel": kernel, "n_blocks": blocks, "rank": rank, "max_error": max_error, "max_memory": max_memory}
     parameters = {name: value for name, value in given.items() if value is not None} | param
     parameters |= options.kernel_parameters(kernel, gamma, degree, coef0, kernel_param)
-    with options.warned() as of_file:
+    with options.collected_warnings() as file_warnings:
         frame, column = _table(data, kind, drop, target, task)
     if rank is not None and rank > len(frame):
         raise InputError(f"--rank is at most the number of rows, {len(frame)}; got {rank}.")
     terminal = sys.stderr.isatty()
-    with options.warned() as said:
+    with options.collected_warnings() as fit_warnings:
         model = learn(
             frame, column, task=task, machine=machine, scale=scale, folds=folds, random_state=seed,
-            verbose=int(terminal), say=lambda line: None if terminal else click.echo(line, err=True),
+            verbose=int(terminal), progress=lambda line: None if terminal else click.echo(line, err=True),
             parameters=parameters,
         )  # fmt: skip
     save(model, output)
     facts = summary(model, len(frame), output)
-    made = model.encoder.notes if model.encoder else options.unused(frame.without([column]), model.text, kernel)
-    notes = (*remarks, *made, *of_file)
+    made = model.encoder.notes if model.encoder else options.unused_columns(frame.without([column]), model.text, kernel)
+    notes = (*remarks, *made, *file_warnings)
     if as_json:
-        click.echo(json.dumps(facts | {"notes": list(notes), "warnings": said}, indent=1))
+        click.echo(json.dumps(facts | {"notes": list(notes), "warnings": fit_warnings}, indent=1))
         return
     lines = [*_lines(facts, data), *(f"  note      {note}" for note in notes)]
-    for line in [*lines, *(f"  warning   {options.short(warning)}" for warning in said)]:
+    for line in [*lines, *(f"  warning   {options.rounded(warning)}" for warning in fit_warnings)]:
         click.echo(line)
     click.echo(f"\nNext: krein predict {output} FILE")
 
 
 def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, task: str) -> tuple[Frame, str]:
-    """The file without what --drop leaves out, and the name of its target, whose classes are as the file spells them.
+    """Return the file without the columns of --drop, and the name of its target.
 
-    Which column that is must be known before it is read, so the first row is read for the names.
+    The first row is read for the names, because the target is read as text: classes keep the spelling of the file.
     """
-    from krein.tables.model import spelled, target_of
+    from krein.tables.model import find_target, keep_spelling
     from krein.tables.reading import chunks, read
 
-    binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling there, and the first row costs as all do
-    frame = options.dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
-    column = target_of(frame.names, target)
+    binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling, and one row costs as much as all
+    frame = options.without_dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
+    column = find_target(frame.names, target)
     if column is None:
         shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
         raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
     column = frame.name_of(column)
     if binary:
         return frame, column
-    frame = options.dropped(read(data, kind, () if task == "regression" else (column,)), drop)
-    return frame.with_column(column, spelled(frame[column], task)), column
+    frame = options.without_dropped(read(data, kind, () if task == "regression" else (column,)), drop)
+    return frame.with_column(column, keep_spelling(frame[column], task)), column
 
 
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
-    """What happened, in plain values."""
+    """Return the facts about a fitted model as plain values."""
     from krein.report.summary import is_exact, kernel_of
 
     e = model.estimator
@@ -149,7 +149,7 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
 
 
 def _lines(facts: dict[str, Any], data: Path) -> list[str]:
-    """The summary for people."""
+    """Return the summary as lines of text."""
     from krein.report.markup import si
 
     features = f", {_count(facts['features'], 'feature')}" if facts["features"] else ""
@@ -167,7 +167,7 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     corrected = "left as they are" if facts["correction"] == "none" else f"correction {facts['correction']}"
     judged = f"{seconds['judging']:.1f} s to judge it, " if facts["score"] else ""
     lines += [
-        f"  kernel    {options.short(facts['kernel'])}",
+        f"  kernel    {options.rounded(facts['kernel'])}",
         f"  matrix    {matrix}",
         f"  spectrum  {_count(negative, 'negative eigenvalue')}{', ' + corrected if negative else ''}",
         f"  time      {judged}{seconds['fitting']:.1f} s to fit it",
@@ -177,7 +177,7 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
 
 
 def _scored(score: dict[str, Any]) -> str:
-    """The mean with its error, how it was found, and what no learning gives."""
+    """Return the mean score with its standard error, its method, and the score of a constant prediction."""
     accuracy, parts = score["name"] == "accuracy", len(score["values"])
 
     def shown(value: float) -> str:

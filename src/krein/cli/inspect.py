@@ -1,4 +1,4 @@
-"""krein inspect."""
+"""krein inspect: read a file, inspect a kernel on its rows, print the result or write a report."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:  # loaded where they are used: see krein.cli
 
 __all__ = ["command"]
 
-FEW = 10  # rows below which what is learned from some says nothing of the others
+# Corrections and ranks are compared only with at least MIN_ROWS rows.
+MIN_ROWS = 10
 
 
 @click.command("inspect")
 @click.argument("data", type=click.Path(path_type=Path))
-@options.table_options("Column with labels or numbers to compare corrections and ranks by")
+@options.table_options("Target column, by which corrections and ranks are compared")
 @options.kernel_options("A number, scale or auto.", "precomputed")
 @click.option("--learner", type=click.Choice(["svm", "ridge"]), default="svm", show_default=True,
-              help="By which corrections are compared.")  # fmt: skip
-@click.option("--max-evaluations", type=click.IntRange(1), help="Similarities that may be evaluated.")
-@click.option("--model", type=click.Path(path_type=Path), help="A model that krein fit saved: its kernel is inspected "
-              "on DATA, and its own findings are in the report.")  # fmt: skip
+              help="Estimator with which corrections are compared.")  # fmt: skip
+@click.option("--max-evaluations", type=click.IntRange(1), help="Largest number of similarities to evaluate.")
+@click.option("--model", type=click.Path(path_type=Path), help="A model that krein fit saved: inspect its kernel on "
+              "DATA, and include the model in the report.")  # fmt: skip
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path),
               help="Write an interactive report to this file.")  # fmt: skip
 @options.SEED
@@ -41,10 +42,10 @@ def command(
     kernel: str | None, gamma: Any, degree: float | None, coef0: float | None, kernel_param: dict[str, Any],
     learner: str, max_evaluations: int | None, model: Path | None, html: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Look at a similarity through a sample of DATA: how indefinite it is, how it clusters, what it would cost.
+    """Inspect a kernel on a sample of DATA: how indefinite it is, how it clusters and what a fit would cost.
 
-    With a target every correction is tried on rows left out, and every rank, to see whether a small one can do. DATA is
-    what krein fit reads: CSV, TSV, Parquet, svmlight, npy, npz or text.
+    With a target, every correction and a series of ranks are scored on rows held out. DATA has one of the formats of
+    krein fit: CSV, TSV, Parquet, svmlight, npy, npz or text.
 
     \b
     Examples:
@@ -54,66 +55,68 @@ def command(
       krein inspect digits.csv --model digits.krein --html report.html
       krein inspect similarities.npy --kernel precomputed --json
     """
-    from krein.inspection import inspect as look
-    from krein.tables.model import answers, target_of
-    from krein.tables.reading import format_of, read
+    from krein.inspection import inspect
+    from krein.tables.model import find_target, target_values
+    from krein.tables.reading import file_format, read
 
-    options.writable(html, data, *([] if model is None else [model]), suffix=".html", what="report")
-    kind = format_of(data, format_)
-    named, remarks = options.kernel_default(kernel, kind) if model is None else ("rbf", ())
+    options.check_writable(html, data, *([] if model is None else [model]), suffix=".html", what="report")
+    kind = file_format(data, format_)
+    named, remarks = options.default_kernel(kernel, kind) if model is None else ("rbf", ())
     given = options.kernel_parameters(named, gamma, degree, coef0, kernel_param)
     if model is not None and (kernel is not None or given):
         raise InputError("--model brings its own kernel; leave out --kernel and its parameters.")
-    fitted = None if model is None else options.loaded(model)
+    fitted = None if model is None else options.load_model(model)
     begin = time.perf_counter()
-    with options.warned() as of_file:
-        frame = options.dropped(read(data, kind, fitted.texts if fitted else ()), drop)
+    with options.collected_warnings() as file_warnings:
+        frame = options.without_dropped(read(data, kind, fitted.text_columns if fitted else ()), drop)
     reading = time.perf_counter() - begin
-    column = target_of(frame.names, target) if target is not None or len(frame.names) > 1 else None
+    column = find_target(frame.names, target) if target is not None or len(frame.names) > 1 else None
     if fitted is not None:
-        column, task = (fitted.target if fitted.target in frame.names else None), fitted.task
+        column, task = (fitted.target if fitted.target in frame else None), fitted.task
     y = None
     if column is not None:
-        y, task = answers(frame[column], column, task)
+        y, task = target_values(frame[column], column, task)
         y = y - y.mean() if task == "regression" else y
-    if y is not None and len(y) < FEW:
-        remarks = (*remarks, f"{len(y)} rows are too few to compare corrections and ranks by; it takes {FEW}")
+    if y is not None and len(y) < MIN_ROWS:
+        remarks = (*remarks, f"{len(y)} rows are too few to compare corrections and ranks by; it takes {MIN_ROWS}")
         y = None
-    with options.warned() as said:
+    with options.collected_warnings() as fit_warnings:
         notes: tuple[str, ...] = ()
         if fitted is not None:
-            objects, compares = fitted.objects(frame), fitted.estimator._kernel
+            objects, similarity = fitted.objects(frame), fitted.estimator._kernel
             if fitted.encoder is not None:
-                notes = tuple(fitted.encoder.told(fitted.encoder.odd(frame), len(frame)))
+                notes = tuple(fitted.encoder.describe_unknown(fitted.encoder.count_unknown(frame), len(frame)))
         else:
             rest = frame if column is None else frame.without([column])
-            objects, compares, notes = _compared(rest, named, scale, given)
-        found = look(
-            objects, compares, y, task=task, learner=learner, max_evaluations=max_evaluations,
+            objects, similarity, notes = _objects_and_kernel(rest, named, scale, given)
+        found = inspect(
+            objects, similarity, y, task=task, learner=learner, max_evaluations=max_evaluations,
             random_state=seed, verbose=int(sys.stderr.isatty()),
         )  # fmt: skip
-    found = replace(found, notes=(*found.notes, *remarks, *notes, *of_file, *said))
+    found = replace(found, notes=(*found.notes, *remarks, *notes, *file_warnings, *fit_warnings))
     if html is not None:
         found.report(html, fitted, title=f"{data.name}: a krein report", data=data.name, seconds={"Reading": reading})
-    _say(found, html, as_json)
+    _print(found, html, as_json)
 
 
-def _say(found: Inspection, html: Path | None, as_json: bool) -> None:
+def _print(found: Inspection, html: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.to_dict() | {"html": None if html is None else str(html)}, indent=1))
         return
-    click.echo(str(replace(found, kernel=options.short(found.kernel))))
+    click.echo(str(replace(found, kernel=options.rounded(found.kernel))))
     if html is not None:
         click.echo(f"\nReport: {html}, {html.stat().st_size / 1e3:.0f} kB; open it in a browser.")
 
 
-def _compared(frame: Frame, kernel: str, scale: str, given: dict[str, Any]) -> tuple[Any, Any, tuple[str, ...]]:
-    """What is compared, by what, and what was done to the columns."""
+def _objects_and_kernel(
+    frame: Frame, kernel: str, scale: str, given: dict[str, Any]
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return the objects to compare, their kernel, and notes about the columns."""
     import numpy as np
 
     from krein.kernels.names import kernel_for
     from krein.tables.encoding import encoder_for
-    from krein.tables.model import ON_SPHERE, objects_of, text_column, text_kernel
+    from krein.tables.model import SPHERE_KERNELS, comparable_objects, text_column, text_kernel
     from krein.tables.reading import is_text
 
     if kernel == "precomputed":
@@ -128,8 +131,12 @@ def _compared(frame: Frame, kernel: str, scale: str, given: dict[str, Any]) -> t
     params = given.get("kernel_params", {})
     text = text_column(frame, kernel)
     if text is not None:
-        return objects_of(frame, text, None, False), text_kernel(kernel, params), options.unused(frame, text, kernel)
+        return (
+            comparable_objects(frame, text, None, False),
+            text_kernel(kernel, params),
+            options.unused_columns(frame, text, kernel),
+        )
     encoder = encoder_for(frame, scale)
-    X = objects_of(frame, None, encoder, kernel in ON_SPHERE)
-    gamma = given.get("gamma", "scale")  # this and coef0 as in krein fit
+    X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)
+    gamma = given.get("gamma", "scale")  # gamma and coef0 have the defaults of krein fit
     return X, kernel_for(kernel, X, gamma=gamma, coef0=0.0, params=params), encoder.notes

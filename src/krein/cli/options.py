@@ -1,4 +1,4 @@
-"""What several commands ask for in the same words: options, and what is made of them."""
+"""Options that several commands share, and the functions that check and convert them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from krein.cli.words import FORMATS, KERNELS, SCALES, TASKS
+from krein.cli.choices import FORMATS, KERNELS, SCALES, TASKS
 from krein.errors import InputError, KreinWarning
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
@@ -23,26 +23,26 @@ __all__ = [
     "AS_JSON",
     "FORMAT",
     "SEED",
-    "dropped",
-    "kernel_default",
+    "check_writable",
+    "collected_warnings",
+    "default_kernel",
     "kernel_options",
     "kernel_parameters",
-    "loaded",
-    "nbytes",
-    "settings",
-    "short",
+    "load_model",
+    "parse_bytes",
+    "parse_settings",
+    "rounded",
     "table_options",
-    "unused",
-    "warned",
-    "writable",
+    "unused_columns",
+    "without_dropped",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 
 
-def nbytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
-    """500MB, 2GiB or 1e9, as a number."""
+def parse_bytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
+    """Return 500MB, 2GiB or 1e9 as a number."""
     if value is None:
         return None
     text = value.strip().lower()
@@ -53,19 +53,19 @@ def nbytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
         raise click.BadParameter(f"{value!r} is not a number of bytes; write 500MB, 2GiB or 1e9.") from None
 
 
-def settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> dict[str, Any]:
-    """name=value, where value is a number, true, false, none or a word."""
+def parse_settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> dict[str, Any]:
+    """Return NAME=VALUE options as a dictionary; a value is a number, true, false, none or a word."""
     found = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"{value!r} must be of the form name=value.")
-        found[name] = parsed(None, None, text)
+        found[name] = parse_value(None, None, text)
     return found
 
 
-def parsed(_context: Any, _parameter: Any, value: str | None) -> Any:
-    """A number, true, false, none, or else the word itself."""
+def parse_value(_context: Any, _parameter: Any, value: str | None) -> Any:
+    """Return a number, True, False or None, otherwise the word itself."""
     if value is None:
         return None
     word = value.strip().lower()
@@ -79,16 +79,18 @@ def parsed(_context: Any, _parameter: Any, value: str | None) -> Any:
     return value.strip()
 
 
-FORMAT = click.option("--format", "format_", type=click.Choice(FORMATS), help="Of DATA; by default its extension says.")
+FORMAT = click.option(
+    "--format", "format_", type=click.Choice(FORMATS), help="Format of DATA, by default that of its extension."
+)
 SEED = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For everything random."
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the random numbers."
 )
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def table_options(target: str) -> Callable[[F], F]:
-    """Which columns of DATA are used, and how; ``target`` says what its target is for."""
-    usual = "by default 'target', 'label', 'y' or 'class', if there is one."
+    """Return the options that choose columns of DATA; ``target`` is the help text of --target."""
+    usual = "by default the column 'target', 'label', 'y' or 'class'."
     return _all(
         click.option("--target", metavar="COLUMN", help=f"{target}: its name, or its number from 0 (-1: the last); "
                      f"{usual}"),
@@ -98,22 +100,22 @@ def table_options(target: str) -> Callable[[F], F]:
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
                      help="auto: text and at most 20 different whole numbers are classes."),
         click.option("--scale", type=click.Choice(SCALES), default="standard", show_default=True,
-                     help="Columns to mean 0 and spread 1, to [0, 1], or as they are."),
+                     help="Scale numbers to mean 0 and standard deviation 1, to [0, 1], or not."),
     )  # fmt: skip
 
 
 def kernel_options(gamma: str, *more: str) -> Callable[[F], F]:
-    """What compares the rows; ``gamma`` says what that may be, ``more`` are further names."""
+    """Return the options of the kernel; ``gamma`` is the help text of --gamma, ``more`` are further kernel names."""
     names = (*KERNELS, *more)
     matrix = " precomputed: DATA is a square matrix." if "precomputed" in more else ""
     return _all(
         click.option("--kernel", type=click.Choice(names), metavar="NAME",
-                     help=f"One of {', '.join(names)}; by default rbf, for a file of texts edit.{matrix}"),
-        click.option("--gamma", callback=parsed, metavar="VALUE", help=gamma),
-        click.option("--degree", type=float, help="Of a polynomial."),
-        click.option("--coef0", type=float, help="Of a polynomial or the sigmoid: what is added to the product."),
-        click.option("-k", "--kernel-param", callback=settings, multiple=True, metavar="NAME=VALUE",
-                     help="Further parameter of the kernel, as rho=3."),
+                     help=f"One of {', '.join(names)}; by default rbf, or edit for a text file.{matrix}"),
+        click.option("--gamma", callback=parse_value, metavar="VALUE", help=gamma),
+        click.option("--degree", type=float, help="Degree of a polynomial kernel."),
+        click.option("--coef0", type=float, help="Constant term of a polynomial or sigmoid kernel."),
+        click.option("-k", "--kernel-param", callback=parse_settings, multiple=True, metavar="NAME=VALUE",
+                     help="Further parameter of the kernel, such as rho=3."),
     )  # fmt: skip
 
 
@@ -126,20 +128,20 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def dropped(frame: Frame, drop: Iterable[str]) -> Frame:
-    """The frame without the columns of --drop."""
+def without_dropped(frame: Frame, drop: Iterable[str]) -> Frame:
+    """Return the frame without the columns of --drop."""
     return frame.without([name for some in drop for name in some.split(",") if name])
 
 
-def kernel_default(kernel: str | None, kind: str) -> tuple[str, tuple[str, ...]]:
-    """The kernel that was asked for, or the one for this format of file, and what is to be said of it."""
+def default_kernel(kernel: str | None, kind: str) -> tuple[str, tuple[str, ...]]:
+    """Return the kernel of --kernel, or the default for this file format, with notes about that choice."""
     if kernel is None and kind == "text":  # as categories no new text would be like any other
         return "edit", ("texts are compared by --kernel edit, as none was named",)
     return kernel or "rbf", ()
 
 
-def unused(frame: Frame, text: str | None, kernel: str) -> tuple[str, ...]:
-    """What is to be said of columns beside that of the texts, which are not compared."""
+def unused_columns(frame: Frame, text: str | None, kernel: str) -> tuple[str, ...]:
+    """Return notes about the columns that a kernel on texts does not compare."""
     others = [name for name in frame.names if name != text]
     if text is None or not others:
         return ()
@@ -150,12 +152,12 @@ def unused(frame: Frame, text: str | None, kernel: str) -> tuple[str, ...]:
 def kernel_parameters(
     kernel: str, gamma: Any, degree: float | None, coef0: float | None, further: dict[str, Any]
 ) -> dict[str, Any]:
-    """What was given of gamma and kernel_params; an option that the kernel does not have is a mistake, not nothing."""
-    from krein.tables.model import parameters_of
+    """Return gamma and kernel_params for the estimator; an option that the kernel does not have is an error."""
+    from krein.tables.model import kernel_parameter_names
 
     options = {"gamma": gamma, "degree": degree, "coef0": coef0}
     given = {name: value for name, value in options.items() if value is not None}
-    known = () if kernel == "precomputed" else parameters_of(kernel)
+    known = () if kernel == "precomputed" else kernel_parameter_names(kernel)
     if wrong := [name for name in (*given, *further) if name not in known]:
         raise InputError(
             f"--kernel {kernel} has no {', '.join(wrong)}; it takes {', '.join(known) or 'no parameters'}."
@@ -165,8 +167,8 @@ def kernel_parameters(
     return found | ({"kernel_params": params} if params else {})
 
 
-def loaded(path: Path) -> Model:
-    """The model that krein fit wrote to ``path``."""
+def load_model(path: Path) -> Model:
+    """Return the model that krein fit wrote to ``path``."""
     from krein.persistence import load
     from krein.tables.model import Model
 
@@ -178,8 +180,8 @@ def loaded(path: Path) -> Model:
     return found
 
 
-def writable(path: Path | None, *sources: Path, suffix: str = "", what: str = "model file") -> None:
-    """Raise InputError if the file cannot be written, or is a source: now, rather than after all the work."""
+def check_writable(path: Path | None, *sources: Path, suffix: str = "", what: str = "model file") -> None:
+    """Raise InputError before any work is done if the file cannot be written or is one of the ``sources``."""
     if path is None:
         return
     if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
@@ -193,19 +195,19 @@ def writable(path: Path | None, *sources: Path, suffix: str = "", what: str = "m
 
 
 @contextmanager
-def warned() -> Iterator[list[str]]:
-    """Collect what krein warns of; it is there when the block has ended.
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of krein in a list, which is filled when the block has ended.
 
-    Of sentences that differ in numbers alone, as one per fold, the last: that of the model that is kept.
+    Of warnings that differ only in their numbers, such as one per fold, the last is kept: it is about the final model.
     """
-    said: list[str] = []
+    collected: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", KreinWarning)
-        yield said
-    told = [str(w.message) for w in caught if issubclass(w.category, KreinWarning)]
-    said += {re.sub(r"'\w*'|[-+\d.e]+", "", text): text for text in told}.values()
+        yield collected
+    messages = [str(w.message) for w in caught if issubclass(w.category, KreinWarning)]
+    collected += {re.sub(r"'\w*'|[-+\d.e]+", "", text): text for text in messages}.values()
 
 
-def short(text: str) -> str:
-    """The text with four digits of its numbers."""
+def rounded(text: str) -> str:
+    """Return the text with its decimal numbers rounded to four digits."""
     return re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", text)

@@ -1,4 +1,4 @@
-"""krein predict."""
+"""krein predict: read a file in chunks, write the predictions, print the score."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,21 +22,24 @@ if TYPE_CHECKING:  # loaded where they are used: see krein.cli
 
 __all__ = ["command"]
 
-ROWS = 10_000  # at a time
+# The file is read and predicted in chunks of CHUNK_ROWS rows.
+CHUNK_ROWS = 10_000
 
 
 @click.command("predict")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="CSV file; by default the screen.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="CSV file to write [default: standard output]."
+)
 @options.FORMAT
-@click.option("--std", is_flag=True, help="Beside each value its standard deviation (Gaussian processes).")
+@click.option("--std", is_flag=True, help="Also print the standard deviation (Gaussian processes only).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line instead of CSV.")
 def command(model: Path, data: Path, output: Path | None, format_: str | None, std: bool, as_json: bool) -> None:
     """Predict the rows of DATA with a model that `krein fit` saved; one line per row, in their order.
 
-    DATA is read and predicted in stretches, so it may be larger than memory. If it has the target's column, the score
-    is said at the end (on stderr). The file of --output is written whole or not at all.
+    DATA is read and predicted in chunks, so it may be larger than memory. If it has the target column, the score is
+    printed at the end, on stderr. The file of --output is written completely or not at all.
 
     \b
     Examples:
@@ -45,29 +49,29 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
     """
     from tqdm import tqdm
 
-    from krein.tables.reading import chunks, count, format_of, padded
+    from krein.tables.reading import chunks, count_rows, file_format, with_zero_columns
 
-    options.writable(output, data, model)
-    fitted = options.loaded(model)
-    kind, tally = format_of(data, format_), _Tally(fitted)
+    options.check_writable(output, data, model)
+    fitted = options.load_model(model)
+    kind, tally = file_format(data, format_), _Tally(fitted)
     with ExitStack() as stack:
-        said = stack.enter_context(options.warned())
-        total = count(data, kind) if sys.stderr.isatty() else None
+        warned = stack.enter_context(options.collected_warnings())
+        total = count_rows(data, kind) if sys.stderr.isatty() else None
         bar = stack.enter_context(tqdm(total=total, unit=" rows", disable=None, desc="predict", leave=False))
-        out = sys.stdout if output is None else stack.enter_context(_whole(output))
-        for number, stretch in enumerate(chunks(data, kind, ROWS, fitted.texts)):
-            frame = padded(stretch, fitted.columns) if kind == "svmlight" else stretch
+        out = sys.stdout if output is None else stack.enter_context(_replaced(output))
+        for i, chunk in enumerate(chunks(data, kind, CHUNK_ROWS, fitted.text_columns)):
+            frame = with_zero_columns(chunk, fitted.columns) if kind == "svmlight" else chunk
             columns = fitted.predict_with_std(frame) if std else (fitted.predict(frame),)
-            _write(out, fitted.target, columns, as_json, header=number == 0)
+            _write(out, fitted.target, columns, as_json, header=i == 0)
             tally.add(frame, columns[0])
             bar.update(len(frame))
-    for line in (*tally.notes, *said, *tally.score):
+    for line in (*tally.notes, *warned, *tally.score):
         click.echo(line, err=True)
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[TextIO]:
-    """The file to write to, which gets its name when all is in it; a device or a pipe has its name already."""
+def _replaced(path: Path) -> Iterator[TextIO]:
+    """Open a file that replaces ``path`` once it is complete; a device or a pipe is written directly."""
     from krein.persistence.container import replacing
 
     if path.exists() and not path.is_file():
@@ -79,7 +83,7 @@ def _whole(path: Path) -> Iterator[TextIO]:
         try:
             yield text
         finally:
-            text.detach()  # flushed, and left open for the other to put in place
+            text.detach()  # flushes, and leaves the file open for `replacing`
 
 
 def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, header: bool) -> None:
@@ -95,12 +99,12 @@ def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, he
 
 
 class _Tally:
-    """What is to be said at the end: values that were not as in the fit, and the score where the file has answers."""
+    """Counts over all chunks: unknown values, and the score of the rows whose target is known."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.rows, self.known, self.right = model, 0, 0, 0
-        self.moments = [0.0, 0.0, 0.0]  # of y around the training rows' mean: sum, of squares; and the squared errors
-        self.odd = dict.fromkeys((c.name for c in model.encoder.columns) if model.encoder else (), 0)
+        self.sums = [0.0, 0.0, 0.0]  # of y - offset, of (y - offset)², of the squared errors
+        self.unknown: Counter[str] = Counter()
         labels = [str(label) for label in getattr(model.estimator, "classes_", ())]
         self.labels: dict[Any, str] = {number: label for label in labels if (number := _number(label)) is not None}
         self.labels |= {label: label for label in labels}
@@ -112,31 +116,30 @@ class _Tally:
 
         self.rows += len(frame)
         if self.model.encoder is not None:
-            for name, odd in self.model.encoder.odd(frame).items():
-                self.odd[name] += odd
-        if self.model.target not in frame.names:
+            self.unknown.update(self.model.encoder.count_unknown(frame))
+        if self.model.target not in frame:
             return
         y = frame[self.model.target]
         if self.model.task == "classification":
             known = y != "" if is_text(y) else y == y
-            said = zip(y.tolist(), predicted.tolist(), strict=True)
-            self.right += sum(self._label(told) == str(label) for told, label in said)
+            pairs = zip(y.tolist(), predicted.tolist(), strict=True)
+            self.right += sum(self._label(value) == str(label) for value, label in pairs)
         elif is_text(y):
             return
         else:
             known = np.isfinite(y)
             around = y[known] - self.model.offset
             more = np.sum(around), np.sum(around**2), np.sum((y - predicted)[known] ** 2)
-            self.moments = [a + float(b) for a, b in zip(self.moments, more, strict=True)]
+            self.sums = [a + float(b) for a, b in zip(self.sums, more, strict=True)]
         self.known += int(known.sum())
 
     def _label(self, value: Any) -> str | None:
-        """The class a value in a file stands for: as it is spelled, else as a number, 3.0 for the class 3."""
+        """Return the class of a value in a file: by its spelling, else as a number, so that 3.0 is the class 3."""
         return self.labels.get(str(value)) or self.labels.get(_number(value))
 
     @property
     def notes(self) -> list[str]:
-        return self.model.encoder.told(self.odd, self.rows) if self.model.encoder else []
+        return self.model.encoder.describe_unknown(self.unknown, self.rows) if self.model.encoder else []
 
     @property
     def score(self) -> list[str]:
@@ -145,8 +148,8 @@ class _Tally:
         rows = f"{self.known} rows" if self.known == self.rows else f"{self.known} of {self.rows} rows have an answer"
         if self.model.task == "classification":
             return [f"{rows}, accuracy {100 * self.right / self.known:.2f} %"]
-        spread = self.moments[1] - self.moments[0] ** 2 / self.known
-        return [f"{rows}, R² {1.0 - self.moments[2] / spread:.4f}"] if spread > 0 else [f"{rows}, all the same: no R²"]
+        spread = self.sums[1] - self.sums[0] ** 2 / self.known
+        return [f"{rows}, R² {1.0 - self.sums[2] / spread:.4f}"] if spread > 0 else [f"{rows}, all the same: no R²"]
 
 
 def _number(value: Any) -> float | None:

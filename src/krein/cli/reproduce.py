@@ -1,4 +1,4 @@
-"""krein reproduce: the command of `paper/`, which lies beside the source and is not in the installed package."""
+"""krein reproduce: the command of `paper/`, which is in the repository but not in the installed package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.command("reproduce", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1)
 def _missing(arguments: tuple[str, ...]) -> None:
-    """Make the paper's tables and figures, theirs and ours side by side. Needs a clone of the project."""
+    """Make the tables and figures of the paper again, beside the published ones. Needs a clone of the project."""
     raise ValueError(
         "The paper's experiments are part of the project's repository, not of the installed package. Clone it, and "
         "run krein reproduce or python -m paper there."

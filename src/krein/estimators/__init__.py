@@ -1,6 +1,14 @@
-"""Kernel machines with scikit-learn's names and contract, on the factored matrix. Thin: each fit reads as its method.
+"""Kernel machines with the names and the contract of scikit-learn.
 
-Knows `approximation` and `solvers` and what lies below; nothing below knows it.
+In: objects, targets and parameters. Out: fitted machines.
+
+- `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
+  approximations of recent fits.
+- `svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering` and `meka` are the machines.
+- `decision` computes predictions from dual coefficients.
+- `choose_correction` makes the choice of correction="auto". `similarity_features` and `similarity_ridge` use
+  similarities to landmarks as features.
+- `kernel_matrix`, `eigenpairs`, `ridge_system` and `normalized_cut` are the linear algebra of the kernel's own matrix.
 """
 
 from __future__ import annotations
@@ -11,8 +19,7 @@ from krein.estimators.kernel_pca import KernelPCA
 from krein.estimators.meka import MEKA
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.spectral_clustering import SpectralClustering
-from krein.estimators.svm import SVC
-from krein.estimators.svr import SVR, OneClassSVM
+from krein.estimators.svm import SVC, SVR, OneClassSVM
 
 __all__ = [
     "MEKA",

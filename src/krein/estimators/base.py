@@ -1,22 +1,25 @@
-"""What every kernel machine has: its parameters, its data checked, its approximation built and made psd.
+"""The base class of all kernel machines: shared parameters, validation, the approximation and its correction.
 
-Estimators are dataclasses of keyword parameters, so that those they share stand here once and scikit-learn finds them
-all in the signature. A fit is: `_start` (check X, bind the kernel), `_decide` (the route: exact or approximated, once),
-then for an exact fit `_use_exactly`, and for an approximated one `_build` (approximate, or take what was handed in or
-remembered) and `_settle` (the correction, named in an attribute and, where it changes anything, in a warning).
+Estimators are dataclasses of keyword parameters. Those they share are declared once, here, and scikit-learn finds all
+of them in the signature. The steps of a fit are:
+
+1. `_start` validates X and binds the kernel to it.
+2. `_decide` chooses the route (`route.choose_route`), once.
+3. An exact fit calls `_use_exactly`. An approximated one calls `_build`, which returns the approximation, and
+   `_settle`, which corrects it and warns if that changes anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
@@ -24,8 +27,8 @@ from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Choice, Chooser
 from krein.errors import InputError, one_of, warn
-from krein.estimators.cache import Built, content, digest, remembered
-from krein.estimators.kernel_matrix import inertia
+from krein.estimators.cache import Built, digest, remembered
+from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
@@ -37,10 +40,12 @@ from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["KernelMachine", "check_weights"]
+__all__ = ["KernelMachine", "KernelTransformer", "check_policy", "check_weights"]
 
-SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)  # Of eigenvalues, where similarities have single precision.
-TUNED_SHAPE = (16, 64)  # blocks and rank with which gamma="tune" scores a machine that is exact itself
+# If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
+SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
+# gamma="tune" of an exact machine with many rows is scored on an approximation of these blocks and rank.
+TUNED_SHAPE = (16, 64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -49,52 +54,60 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    kernel : str, Kernel or callable
-        "rbf", "poly", "sigmoid", "laplacian", "linear", "cosine" as scikit-learn has them; "tl1", "elm", "arccosine",
-        "ntk", "sphere-polynomial"; "precomputed"; a krein kernel; or a callable k(A, B) -> array (one of two single
-        rows, scikit-learn's pairwise metrics, is recognised). A list is a matrix for names and kernels of vectors, and
-        for a callable if its items are equally long lists of numbers and the callable takes arrays; else it is objects
-        as they are. What it is at the fit it is in predictions.
-    gamma : "scale", "auto", None, float or "tune"
-        1 / (d var X), 1 / d, 1 / d or the number, for kernels that have it. "tune", of machines with a target: the best
-        by the score that also chooses blocks.
-    degree, coef0 : float
-        Of "poly" and "sigmoid".
-    kernel_params : dict, optional
-        Further parameters of a named kernel or a callable; a krein kernel has its own, and these beside it an error.
+    kernel : str, Kernel or callable, default="rbf"
+        The similarity of two objects. Names are those of scikit-learn ("rbf", "poly", "sigmoid", "laplacian", "linear",
+        "cosine"), "tl1", "elm", "arccosine", "ntk", "sphere-polynomial" and "precomputed". A callable k(A, B) returns
+        the matrix of similarities; one that compares two single rows, like the pairwise metrics of scikit-learn, is
+        recognised. Names and kernels of vectors read a list as a matrix. A callable that takes arrays does so if the
+        items are equally long lists of numbers. Any other list is a list of objects. Objects passed to predict are
+        interpreted as they were in fit.
+    gamma : {"scale", "auto", "tune"}, float or None, default="scale"
+        Coefficient of kernels that have one. "scale" is 1 / (n_features * X.var()); "auto" and None are 1 / n_features.
+        "tune" takes the value with the best validated score, in machines with a target.
+    degree : float, default=3
+        Degree of "poly".
+    coef0 : float, default=0.0
+        Constant of "poly" and "sigmoid".
+    kernel_params : dict, default=None
+        Further parameters of a kernel given by name or of a callable.
     n_blocks, rank, coupling, drop, max_error, max_memory, dtype
-        See `krein.approximate`. Where nothing is given the machine is exact up to a number of rows, a field of
-        ``policy``; beyond it, machines with a target choose blocks and rank by a validated score. What is given is
-        obeyed. `krein.estimators.route.choose_route` has the whole list.
-    policy : Policy, optional
-        The limits behind these decisions; None is ``krein.Policy()``.
-    correction : "auto", "none", "shift", "clip", "flip" or "square"
-        What is done to an indefinite matrix (`krein.correct`). "auto" leaves a psd one alone and else chooses by score;
-        the choice is in ``correction_`` and in a warning.
-    approximation : Approximation, optional
-        One built before, for the same X, to be used instead of building. Fits on equal data share one by themselves:
-        the last ones are remembered, up to 1 GiB of them.
-    random_state : int, RandomState, Generator or None
-    n_jobs : int, optional; threads. The result does not depend on it.
-    verbose : int
-        Above 0: progress bars.
+        Shape of the approximation, see `krein.approximate`. What is given is obeyed. By default a machine is exact up
+        to a number of rows (``policy``). With more rows, machines with a target choose blocks and rank by a validated
+        score. The complete list of cases is in `krein.estimators.route.choose_route`.
+    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+        How an indefinite matrix is made psd, see `krein.correct`. "auto" does nothing to a psd matrix. Otherwise it
+        chooses by a validated score, and reports the choice in ``correction_`` and in a warning.
+    approximation : Approximation, default=None
+        An approximation of the same X that was built before and is used instead of a new one. Fits on equal data share
+        approximations without this parameter: the most recent ones are cached, up to 1 GiB.
+    policy : Policy, default=None
+        The limits behind these decisions. None means ``krein.Policy()``.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the clustering, the landmarks and all samples.
+    n_jobs : int, default=None
+        Number of threads. The result does not depend on it.
+    verbose : int, default=0
+        Show progress bars if above 0.
 
     Attributes
     ----------
     route_ : Exact, Features, Handed, Given, ByError or ByScore
-        How the fit went, and why.
+        How the matrix was computed, and why.
     approximation_ : Approximation
-        The corrected approximation. An exact machine holds none: it is built when asked for, with a warning, and has no
-        part in predictions. Models from files and pickles do not know the training objects any more and have none.
-    correction_ : str; the correction used
+        The corrected approximation. An exact machine holds none. It builds one on first access, with a warning, and
+        does not use it in predictions. After loading from a file or a pickle it cannot be built.
+    correction_ : str
+        The correction that was used.
     n_negative_ : int
-        Negative eigenvalues before it; 1 where they are too many to count, as the warning then says.
+        Number of negative eigenvalues before the correction. If they are too many to count it is 1, and the warning
+        says so.
     selection_ : Choice or None
-        What was tried where blocks, rank or gamma were chosen by score; printed it is a table.
+        The candidates that were scored to choose blocks, rank or gamma. Printed, it is a table.
     relative_error_ : float
-        The relative Frobenius error of the matrix before the correction: 0 where all similarities are used, NaN where
-        similarities to landmarks are features and no matrix is approximated, else estimated when it is asked for.
-    n_iter_, converged_ : of the solver; 1 and True for closed forms
+        Relative Frobenius error of the matrix before the correction. It is 0 if all similarities are used, and NaN if
+        similarities to landmarks are features. Otherwise it is estimated on first access.
+    n_iter_, converged_
+        Number of solver steps, and whether the solver converged. They are 1 and True for closed forms.
     """
 
     kernel: Any = "rbf"
@@ -117,13 +130,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
-    _needs_psd: ClassVar[bool] = True  # or an indefinite matrix may be used as it is
-    _tunes: ClassVar[bool] = False  # whether gamma="tune" is understood: there is a score to tune it by
-    _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies itself, later
-    _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_on_demand")  # what pickles and files do not keep
-    _of_route: ClassVar[tuple[str, ...]] = ("_uncorrected", "_on_demand")  # what only some routes leave behind
+    _needs_psd: ClassVar[bool] = True  # False: an indefinite matrix may be used without a correction
+    _tunes: ClassVar[bool] = False  # whether gamma="tune" is allowed, which needs a target
+    _deferred: ClassVar[tuple[str, ...]] = ("krein",)  # corrections that the machine applies after `_settle`
+    _unsaved: ClassVar[tuple[str, ...]] = ("_training", "_on_demand")  # attributes left out of pickles and files
+    _of_route: ClassVar[tuple[str, ...]] = ("_uncorrected", "_on_demand")  # attributes that only some routes set
     _limit: ClassVar[str] = "exact_rows"  # the field of the policy up to which a psd kernel is used exactly
-    _learns_features: ClassVar[bool] = False  # whether similarities may be features: there is a target to learn
+    _learns_features: ClassVar[bool] = False  # whether similarities may be features, which needs a target
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -144,7 +157,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self
 
     def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
-        """Write what came of the fit as a page (`krein.report.write`), with an inspection of its data if given."""
+        """Write a report of the fit as an HTML page (`krein.report.write`), with an inspection of its data if given."""
         check_is_fitted(self)
         from krein.report import write
 
@@ -161,7 +174,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
-        """While scikit-learn shows all attributes: those that would be computed for it are not among them."""
+        """Hide attributes that are computed on access while scikit-learn displays all attributes."""
         self._showing = True
         try:
             yield
@@ -189,21 +202,21 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _start(
         self, X: Any, y: Any = "no_validation", *, weights: Array | None = None, **checks: Any
     ) -> tuple[Any, Any, Kernel]:
-        """Return (objects, y, kernel bound to them); ``checks`` go to scikit-learn's validate_data.
+        """Validate X and y; return (objects, y, kernel bound to them). ``checks`` go to scikit-learn's validate_data.
 
-        Without y there is none to check; a y of None is one that is missing, which is an error.
+        By default there is no y to validate. A y of None is a missing target, which is an error.
         """
         one_of("correction", self.correction, self._corrections)
-        if not (self.policy is None or isinstance(self.policy, Policy)):
-            raise InputError(f"policy must be a krein.Policy, or None for the default one; got {self.policy!r}.")
+        check_policy(self.policy)
+        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
+        precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
-        if self._precomputed:
-            return np.arange(X.shape[0]), y, given_matrix(X)
         if weights is not None and len(weights) != count_objects(X):
             raise InputError(f"sample_weight needs one number per row, {count_objects(X)}; got {len(weights)}.")
-        check_beside(self, self._similarity)
-        gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
+        if precomputed:
+            return np.arange(X.shape[0]), y, given_matrix(X)
         with counting() as spent:
+            check_beside(self, self._similarity)
             kernel = kernel_for(
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
@@ -248,7 +261,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _similarity(self) -> Any:
-        """What names the kernel; a machine whose parameter has another name says so here."""
+        """The kernel parameter, which has another name in some machines."""
         return self.kernel
 
     @property
@@ -257,7 +270,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.gamma
 
     def _chooser(self, targets: Any) -> Chooser:
-        """What `_build` needs to choose blocks, rank and gamma for these targets, where they are left open."""
+        """Return a chooser of blocks, rank and gamma for these targets."""
         return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
 
     @property
@@ -281,7 +294,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.route_
 
     def _forget(self, *names: str) -> None:
-        """Delete what an earlier fit by another route may have left."""
+        """Delete attributes of an earlier fit by another route."""
         for name in names:
             self.__dict__.pop(name, None)
 
@@ -311,9 +324,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return tuned
 
     def _build(self, objects: Any, kernel: Kernel, chooser: Chooser | None = None) -> Approximation:
-        """The approximation of k(objects, objects), uncorrected: the one handed in, one remembered, or a new one.
+        """The approximation of k(objects, objects), uncorrected: the one that was passed, a cached one, or a new one.
 
-        ``chooser`` scores what is left open. Sets ``selection_``.
+        ``chooser`` scores blocks, rank and gamma where they are not given. Sets ``selection_``.
         """
         route = self.route_
         if isinstance(route, Handed):
@@ -321,26 +334,25 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = {} if isinstance(route, Exact | Features) else route.request
         chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
+        settings = None  # a generator has a state that cannot be compared
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            scored = () if chooser is None else chooser.key
+            settings = (
+                scored,
+                self.random_state,
+                str(self.policy),
+                *(f"{name}={value}" for name, value in asked.items()),
+            )
         with counting() as spent:
-            key = self._key(objects, kernel, chooser, asked)
 
             def build() -> Built:
                 found = self._built(objects, kernel, chooser, asked)
-                count = before + spent.n_evaluations  # to bind, to recognise and to choose included
+                count = before + spent.n_evaluations  # including those of binding, recognition and choice
                 return replace(found, approximation=replace(found.approximation, n_evaluations=count))
 
-            built = remembered(key, objects, kernel, build)
+            built = remembered(objects, kernel, settings, build)
         self.selection_ = built.choice or self.selection_
         return built.approximation
-
-    def _key(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Hashable | None:
-        """What a fit that would build the same has in common with this one; None if there is no telling."""
-        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
-            return None
-        known = content(objects, kernel)
-        scored = () if chooser is None else chooser.key
-        told = (f"{name}={value}" for name, value in asked.items())
-        return None if known is None else (*known, scored, self.random_state, str(self.policy), *told)
 
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
         options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
@@ -369,10 +381,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 f"approximation is of {m} other objects than the {n} to fit. Hand it to fits on the same X, row for "
                 "row; a cross-validation shares approximations by itself."
             )
-        given = not isinstance(self._similarity, str) or is_number(self._width)  # a bare name leaves gamma open,
+        given = not isinstance(self._similarity, str) or is_number(self._width)  # a name alone leaves gamma open
         usual = (own := type(self).__dataclass_fields__).get("affinity", own["kernel"]).default
         other = kernel != a.kernel if given else self._similarity != usual and type(kernel) is not type(a.kernel)
-        if other and not isinstance(kernel, Precomputed):  # and the default one the kernel too
+        if other and not isinstance(kernel, Precomputed):  # the default name leaves the kernel open too
             raise InputError(
                 f"approximation is of {a.kernel!r}, but {kernel!r} was asked for. Leave kernel and gamma at their "
                 "defaults, or hand in an approximation of that kernel."
@@ -380,7 +392,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return a
 
     def _settle(self, a: Approximation, judge: Callable[[Approximation], str] | None = None) -> Approximation:
-        """Correct the approximation and set what says so; ``judge`` names the correction where "auto" has to choose."""
+        """Correct the approximation, set ``correction_`` and ``n_negative_``; ``judge`` chooses for "auto"."""
         f = a.factorization
         certificate = certify(f)
         psd = certificate.psd or _is_rounding(a, certificate.margin)
@@ -396,11 +408,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return corrected
 
     def _warn_indefinite(self, kernel: Kernel, how: str, count: str, smallest: float) -> None:
-        """Say how many eigenvalues are negative and what is done; who passed correction="none" is not told."""
+        """Warn about negative eigenvalues and name the correction, unless correction="none" was passed."""
         if how == "none" and self.correction != "auto":
             return
-        bare = how == "none" and not self._needs_psd
-        used = "it as it is, correction='none', and needs no psd matrix" if bare else f"correction={how!r}"
+        unchanged = how == "none" and not self._needs_psd
+        used = "it as it is, correction='none', and needs no psd matrix" if unchanged else f"correction={how!r}"
         warn(
             f"{kernel!r} gave an indefinite matrix: {count} eigenvalues are negative, the smallest {smallest:.3g}. "
             f"{type(self).__name__} uses {used}; "
@@ -419,9 +431,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
 
     def _similarity_features(self, objects: Any, kernel: Kernel, chooser: Chooser) -> SimilarityFeatures:
-        """Similarities as features, as the route has them, not yet corrected; sets ``n_negative_``.
+        """Return uncorrected similarities as features; set ``n_negative_``, and ``selection_`` if there were scores.
 
-        ``chooser`` has the targets by which landmarks are judged; sets ``selection_`` where they are.
+        ``chooser`` holds the targets by which landmarks are scored.
         """
         route = self.route_
         assert isinstance(route, Features)
@@ -436,15 +448,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             self.selection_ = landmark_choice(found)
         self.n_negative_ = found.count_negative()
         if kernel.traits.psd is False and not found.is_whole:
-            self.n_negative_ = max(1, self.n_negative_)  # there are some, though the few objects looked at show none
+            self.n_negative_ = max(1, self.n_negative_)  # known from the kernel, though the sample has none
         return found
 
     def _correct_features(
         self, features: SimilarityFeatures, choose: Callable[[tuple[str, ...]], tuple[str, float]]
     ) -> tuple[SimilarityFeatures, float]:
-        """Correct them, and say so; ``choose`` takes one of several corrections, and a scale, where "auto" has to.
+        """Correct the features and set ``correction_``; ``choose`` takes names and returns a correction and a scale.
 
-        A kernel that turns out to be psd, where that can be seen, is used as it is.
+        A kernel whose complete matrix is psd is not corrected.
         """
         assert isinstance(self.route_, Features)
         how, scale = self.correction, 1.0
@@ -461,7 +473,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return replace(features, correction="flip" if how == "krein" else how), scale
 
     def _forget_matrix(self) -> None:
-        """Keep no eigendecomposition of an exact fit: predictions go by the kernel itself."""
+        """Drop the eigendecomposition of an exact fit; predictions use the kernel itself."""
         self._approximation = None
         del self._uncorrected
 
@@ -496,6 +508,26 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             known = found is not None and found.error is not None
             self._relative_error = found.error.relative if known else self._uncorrected.error(random_state=0).relative
         return self._relative_error
+
+
+class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+    """A kernel machine with `transform`."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _precision(self, X: Any) -> Any:
+        """float32 rows have float32 features."""
+        return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse anything but a policy or None."""
+    if not (policy is None or isinstance(policy, Policy)):
+        raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
 
 
 def check_weights(sample_weight: Any, n: int) -> Array:

@@ -1,7 +1,7 @@
-"""Approximations remembered: a grid over C or alpha on the same rows builds each one once, clones included.
+"""A cache of approximations: a grid over C or alpha on the same rows builds each one once, also in clones.
 
-The key is what X holds, not where it lies, so the folds of a cross-validation are recognised. The least recently used
-go when ``LIMIT`` bytes are exceeded, the objects they keep alive counted in.
+The key is the content of X, so the folds of a cross-validation are recognised. The least recently used approximations
+are dropped when they and the objects they refer to exceed ``CACHE_BYTES`` bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.similarities import strangers
 
-__all__ = ["LIMIT", "clear_cache", "content", "forget", "remembered"]
+__all__ = ["CACHE_BYTES", "Built", "clear_cache", "digest", "forget", "remembered"]
 
-LIMIT = 2**30  # bytes of all approximations that are kept
-GLIMPSE, COMPANIONS = 12, 2  # objects compared with each other, and with all, by which a user's function is recognised
+# The cache holds at most CACHE_BYTES bytes of approximations.
+CACHE_BYTES = 2**30
+# A user's function is recognised by its values: SAMPLED_OBJECTS objects compared with each other, and all objects
+# compared with REFERENCE_OBJECTS of them.
+SAMPLED_OBJECTS = 12
+REFERENCE_OBJECTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +43,14 @@ _kept: OrderedDict[Hashable, Built] = OrderedDict()
 _lock = threading.Lock()
 
 
-def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callable[[], Built]) -> Built:
-    """Return what was built under ``key``, or build it; None is built and forgotten.
+def remembered(objects: Any, kernel: Kernel, settings: tuple[Any, ...] | None, build: Callable[[], Built]) -> Built:
+    """Return what was built of equal objects, kernel and settings, or build it; with settings of None it is not kept.
 
-    What is remembered may refer to data that was changed since, in place; ``objects`` are the same again, by content.
+    The data that a cached approximation refers to may have been changed in place since. It is replaced by ``objects``,
+    whose content is equal to what was approximated.
     """
+    known = None if settings is None else _content(objects, kernel)
+    key = None if known is None or settings is None else (*known, *settings)
     with _lock:
         if key is not None and key in _kept:
             _kept.move_to_end(key)
@@ -57,35 +64,35 @@ def remembered(key: Hashable | None, objects: Any, kernel: Kernel, build: Callab
     with _lock:
         _kept[key] = found
         total = sum(map(_nbytes, _kept.values()))
-        while _kept and total > LIMIT:
+        while _kept and total > CACHE_BYTES:
             total -= _nbytes(_kept.popitem(last=False)[1])
     return found
 
 
-def content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
-    """Return what tells these objects under this kernel from all others; None if they are too large to remember."""
+def _content(objects: Any, kernel: Kernel) -> tuple[Hashable, ...] | None:
+    """Return a key of the objects and the kernel, by content; None if they are too large to be cached."""
     held = kernel.S if isinstance(kernel, Precomputed) else objects
-    if object_bytes(held) > LIMIT // 4:  # the folds of a cross-validation have to fit together
+    if object_bytes(held) > CACHE_BYTES // 4:  # the folds of a cross-validation have to fit together
         return None
     try:
         hash(kernel)
         # of a precomputed matrix some rows alone may be meant; a user's function may be the same and do another thing
         also = objects
         if not isinstance(kernel, Precomputed):
-            also = (_glimpse(objects, kernel), *map(digest, _inside(kernel)))
+            also = (_sampled_values(objects, kernel), *map(digest, _inside(kernel)))
         return (digest(held), digest(also), type(kernel) if isinstance(kernel, Precomputed) else kernel)
     except Exception:  # what cannot be pickled or hashed has no content to compare
         return None
 
 
 def digest(held: Any) -> str:
-    """Return what only equal data share; of a sparse matrix the numbers, not what SciPy has noted about them."""
+    """Return a hash of the data; of a sparse matrix only its numbers, not the flags of SciPy."""
     parts = (held.data, held.indices, held.indptr, held.shape) if is_sparse(held) else held
     return str(joblib.hash(parts))
 
 
 def _inside(kernel: Any) -> Iterator[Any]:
-    """The matrices that a kernel is made of: their numbers may be changed in place, and it stays equal to itself."""
+    """The matrices inside a kernel, whose numbers may be changed in place without changing its equality."""
     if isinstance(kernel, Precomputed):
         yield kernel.S
     elif is_dataclass(kernel):
@@ -93,25 +100,27 @@ def _inside(kernel: Any) -> Iterator[Any]:
             yield from _inside(getattr(kernel, field.name))
 
 
-def _glimpse(objects: Any, kernel: Kernel) -> Any:
-    """Some values of each function of the user's in a kernel, which may be the same and do another thing than before.
+def _sampled_values(objects: Any, kernel: Kernel) -> Any:
+    """Some values of each function of the user in a kernel, which may be the same object with another behaviour.
 
-    Every object is compared with a few: what changes for one of them is seen, unless it is one pair of the others.
+    Every object is compared with a few, so that a change for one object is found, unless it is one of a single pair.
     """
     n = count_objects(objects)
-    few, two = (take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (GLIMPSE, COMPANIONS))
+    few, two = (
+        take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (SAMPLED_OBJECTS, REFERENCE_OBJECTS)
+    )
     return [(Evaluator(part).block(few, few), Evaluator(part).block(objects, two)) for part in strangers(kernel)]
 
 
 def forget(a: Approximation) -> None:
-    """Keep ``a`` no longer, if it is kept."""
+    """Drop ``a`` from the cache."""
     with _lock:
         for key in [k for k, found in _kept.items() if found.approximation.factorization is a.factorization]:
             del _kept[key]
 
 
 def clear_cache() -> None:
-    """Forget all approximations."""
+    """Drop all cached approximations."""
     with _lock:
         _kept.clear()
 

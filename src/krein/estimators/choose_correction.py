@@ -1,16 +1,17 @@
-"""Which correction an indefinite matrix gets where it is left open: "flip", unless held-out rows speak for another.
+"""The choice of correction="auto" for an indefinite matrix: "flip", unless another has a better validated score.
 
-In: targets and what the learner is. Out: a judge, approximation -> name. A few rows are cut into folds; the matrix of
-all but one fold is corrected on its own, the learner itself is trained on it, and rows of the last fold follow as new
-objects would, k(x, X) K⁺ f(K). Another correction is taken where it is better by more than half a standard error, row
-by row. docs/corrections.md has what was measured.
+In: targets and the learner. Out: a function from an approximation to the name of a correction. A sample of rows is
+split into folds. The matrix of all folds but one is corrected on its own and the learner is trained on it. Rows of the
+remaining fold are treated as new objects, k(x, X) K⁺ f(K). Another correction is taken if its score is higher by more
+than half a standard error of the differences between rows. docs/corrections.md has measurements.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,26 @@ from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import changed
 
 __all__ = [
-    "CUTOFF", "Corrected", "compared", "folds", "judge_for", "preferred", "row_scores", "svm_predictions",
+    "CUTOFF", "Corrected", "choose_for_features", "compared", "folds", "judge_for", "preferred",
 ]  # fmt: skip
 
-JUDGED = 1000  # rows looked at, at most
-FOLDS = 10  # more rows to learn from are worth more than other ways to cut them
-CUTS = {"svm": 1, "ridge": 3}  # ways to cut them all the same, where they are cheap
-MARGIN = 0.5  # standard errors by which another has to be better than the first
-STEPS = 100_000  # of LIBSVM: what has not converged by then is judged as it is
-CUTOFF = 1e-10  # eigenvalues below this share of the largest are zero
+# Corrections are compared on a sample of at most SAMPLED_ROWS rows, by FOLDS-fold cross-validation.
+SAMPLED_ROWS = 1000
+FOLDS = 10
+# The cross-validation is repeated this often with other folds. It is cheap for ridge.
+REPETITIONS = {"svm": 1, "ridge": 3}
+# A correction replaces the first one if its score is higher by this number of standard errors.
+STANDARD_ERRORS = 0.5
+# LIBSVM takes at most LIBSVM_STEPS steps; what has not converged then is scored nevertheless.
+LIBSVM_STEPS = 100_000
+# For similarities as features the sample has FEATURE_ROWS rows. A candidate that is HOPELESS_ERRORS standard errors
+# behind the best one after a fold is not tried in the next.
+FEATURE_ROWS = 2400
+HOPELESS_ERRORS = 3.0
+# With a given C or alpha, the Gram matrix of "square" is K² / (scale r) with one of these scales, by preference.
+SQUARE_SCALES = (1.0, 0.1, 0.01)
+# Eigenvalues below this share of the largest one count as zero.
+CUTOFF = 1e-10
 
 
 def judge_for(
@@ -44,7 +56,7 @@ def judge_for(
     names: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Callable[[Approximation], str]:
-    """Return what names the correction for an approximation of rows with these targets.
+    """Return a function that chooses the correction for an approximation of rows with these targets.
 
     Parameters
     ----------
@@ -52,15 +64,15 @@ def judge_for(
         Labels for "classification", numbers for "regression".
     task : "classification" or "regression"
     learner : "svm" or "ridge"
-        Which one is to be used afterwards. A shift is for support vectors only: to ridge it is more alpha.
+        The machine that will be fitted. "shift" is a candidate for "svm" only; for ridge it is a larger alpha.
     strength : float, array of shape (n,), or dict
-        C of the SVM, or one for each row; alpha of ridge, or one for each correction by its name.
+        C of the SVM, one for all rows or one for each. Or alpha of ridge, one for all corrections or a dict of them.
     epsilon : float
         Of support vector regression.
     names : tuple of str
-        The corrections to choose from, the one for cases of doubt first; by default all the learner has, "flip" first.
+        The candidates. The first is taken unless another is better. By default all that the learner has, "flip" first.
     seed : int
-        Which rows are looked at, and in which folds.
+        Seed of the sample and of the folds.
     """
     one_of("task", task, ("classification", "regression"))
     one_of("learner", learner, ("svm", "ridge"))
@@ -73,13 +85,67 @@ def judge_for(
         known = names or (("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square"))
         n = a.factorization.shape[0]
         rng = stream(seed, 41)
-        rows = np.sort(rng.permutation(n)[:JUDGED])
+        rows = np.sort(rng.permutation(n)[:SAMPLED_ROWS])
         K = a.factorization.entries(rows, rows)
         own = strength if isinstance(strength, dict) else np.broadcast_to(np.asarray(strength, np.float64), n)[rows]
-        met = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
-        return known[preferred(met)]
+        scores = compared(K, y[rows], known, task=task, learner=learner, strength=own, n=n, rng=rng, epsilon=epsilon)
+        return known[preferred(scores)]
 
     return judge
+
+
+def choose_for_features(
+    features: Any,
+    y: Array,
+    names: Sequence[str],
+    *,
+    task: str,
+    limits: Array | None = None,
+    epsilon: float = 0.1,
+    alpha: float = 1.0,
+    weights: Array | None = None,
+) -> tuple[str, float]:
+    """Return the correction of similarities as features, and the scale of "square", with the best validated score.
+
+    The machine is an SVM with C = ``limits``, one per row, or without them ridge with ``alpha`` and ``weights``. The
+    first of ``names`` is taken unless another is better by half a standard error. A fold has fewer rows than the data,
+    so C and alpha are scaled to it, except for "square", whose scale does not depend on n.
+    """
+    tried = [(name, scale) for name in names for scale in (SQUARE_SCALES if name == "square" else (1.0,))]
+    scores: list[Array] = [np.empty(0) for _ in tried]
+    for learn, held in features.held_out_folds(y, task, FEATURE_ROWS):
+        squared, share = features.squared_matrices(learn, held), len(features.own) / len(learn)
+        if any(name != "square" for name, _ in tried):
+            K, between = features.own_matrices(learn, held)
+            corrected = Corrected(K, share)
+        for i, (name, scale) in enumerate(tried):
+            if name == "square":
+                G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
+            else:
+                G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
+            if limits is None:
+                own = np.ones(len(y)) if weights is None else weights
+                guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)
+                found = np.asarray(own[held] * _row_scores(y[held], guess, "regression"), dtype=np.float64)
+            else:
+                guess = _svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
+                found = np.asarray(_row_scores(y[held], guess, task), dtype=np.float64)
+            scores[i] = np.concatenate([scores[i], found])
+        best = max(scores, key=lambda values: float(values.mean()))
+        behind = [float(np.mean(best - s) - HOPELESS_ERRORS * np.std(best - s) / math.sqrt(len(s))) for s in scores]
+        kept = [i for i, b in enumerate(behind) if i == 0 or b <= 0.0]  # the first is what others have to beat
+        tried, scores = [tried[i] for i in kept], [scores[i] for i in kept]
+    if not len(scores[0]):  # all of the sampled rows have one class
+        return tried[0]
+    return tried[preferred(np.stack(scores))]
+
+
+def _ridge_predictions(G: Array, between: Array, y: Array, weights: Array, alpha: float) -> Array:
+    """What ridge on the Gram matrix G, trained with ``weights``, predicts from rows ``between`` new and old."""
+    root = np.sqrt(weights)
+    least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
+    system = root[:, None] * G * root + max(alpha, least) * np.eye(len(G))
+    return np.asarray(between @ (root * np.linalg.solve(system, (root * y.T).T).T).T)
 
 
 def compared(
@@ -94,14 +160,14 @@ def compared(
     rng: np.random.Generator,
     epsilon: float = 0.1,
 ) -> Array:
-    """How well each row of a small matrix K is met after each correction when it is left out, (len(names), m).
+    """Return the held-out score of each row of a small matrix K after each correction, (len(names), m).
 
-    1 or 0 for the right class or another, or the negative square of the error, on average over the ways to cut rows.
-    ``n`` rows are what the m stand for; "none" leaves K as it is.
+    The score is 1 or 0 for a right or wrong class, or the negative squared error, averaged over the repetitions. The m
+    rows are a sample of ``n``. "none" leaves K unchanged.
     """
     each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
-    met, cuts = np.zeros((len(names), len(K))), CUTS[learner]
-    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(cuts)):
+    scores, repetitions = np.zeros((len(names), len(K))), REPETITIONS[learner]
+    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(repetitions)):
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
         learn = _learner(learner, task, y[train], epsilon)
         corrected = Corrected(K[np.ix_(train, train)], scale)
@@ -109,15 +175,15 @@ def compared(
             own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
             guess = learn(corrected, how, K[np.ix_(test, train)], own)
-            met[i, test] += row_scores(y[test], guess, task) / cuts
-    return met
+            scores[i, test] += _row_scores(y[test], guess, task) / repetitions
+    return scores
 
 
-def preferred(met: Array) -> int:
-    """Which correction to take: the first, unless another is better by half a standard error, row by row."""
-    gain = met - met[0]
+def preferred(scores: Array) -> int:
+    """Return the place of the correction to take: the first, unless another is better by half a standard error."""
+    gain = scores - scores[0]
     best = int(np.argmax(gain.mean(1)))
-    return best if gain[best].mean() > MARGIN * gain[best].std() / np.sqrt(met.shape[1]) else 0
+    return best if gain[best].mean() > STANDARD_ERRORS * gain[best].std() / np.sqrt(scores.shape[1]) else 0
 
 
 class Corrected:
@@ -164,10 +230,10 @@ class Corrected:
 
 
 def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Corrected, str, Array, Array], Array]:
-    """(matrix, correction, rows of new objects, strength) -> what is said of those."""
+    """Return a function (matrix, correction, rows of new objects, strength) -> predictions for these objects."""
 
     def svm(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
-        return svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
+        return _svm_predictions(corrected.matrix(how), corrected.rows(between, how), y, strength, task, epsilon)
 
     def ridge(corrected: Corrected, how: str, between: Array, strength: Array) -> Array:
         classes = np.unique(y)
@@ -180,9 +246,9 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     return svm if learner == "svm" else ridge
 
 
-def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
+def _svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
     """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
-    options = {"kernel": "precomputed", "C": 1.0, "max_iter": STEPS}
+    options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few steps, or many classes, show in the score
@@ -191,7 +257,7 @@ def svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str
 
 
 def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
-    """(rows to learn, rows to meet), each row met once; classes are spread over all folds."""
+    """Yield (training rows, test rows); each row is tested once, and classes are spread over all folds."""
     mixed = rng.permutation(len(y))
     if task == "classification":
         mixed = mixed[np.argsort(y[mixed], kind="stable")]
@@ -203,8 +269,8 @@ def folds(y: Array, task: str, rng: np.random.Generator, n_folds: int = FOLDS) -
             yield train, test
 
 
-def row_scores(y: Array, guess: Array, task: str) -> Array:
-    """For each row, more is better: 1 for the right class, or the negative square of the error."""
+def _row_scores(y: Array, guess: Array, task: str) -> Array:
+    """The score of each row: 1 for the right class and 0 for another, or the negative squared error."""
     if task == "classification":
         return np.asarray(y == guess, dtype=np.float64)
     return np.asarray(-np.square(y - guess).reshape(len(y), -1).sum(1))

@@ -1,28 +1,26 @@
-"""A kernel and few objects in, the kernel's own matrix out: evaluated once, exactly symmetric, with its inertia."""
+"""A kernel and objects in, the kernel's own matrix out: evaluated once and exactly symmetric."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg as spla
-from scipy.linalg import blas, lapack
 from tqdm import tqdm
 
 from krein.approximation.shared import precise
-from krein.arrays import EPS, Array, stream
+from krein.arrays import Array
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.collections import rows
 from krein.kernels.similarities import strangers
 
-__all__ = ["Inertia", "fill_symmetric", "inertia", "kernel_matrix", "product_with", "smallest_eigenvalue"]
+__all__ = ["fill_symmetric", "kernel_matrix"]
 
-# The matrix is filled in this many strips of rows, each up to the diagonal: half of the entries and a little more.
+# The matrix is filled in STRIPS strips of rows, each up to the diagonal, which evaluates little more than half of it. A
+# strip has at most STRIP_ENTRIES entries (128 MiB).
 STRIPS = 8
-WHOLE_ROWS = 1000  # Up to this many rows it is filled at once: kernels of vectors use the symmetry themselves.
-STRIP_ENTRIES = 2**24  # A strip has at most this many entries, 128 MiB.
-SMALL_MATRIX = 300  # Up to this many rows all eigenvalues take no longer than a factorization and an iteration.
+STRIP_ENTRIES = 2**24
+# Up to WHOLE_ROWS rows the matrix is evaluated at once, because kernels of vectors use the symmetry themselves.
+WHOLE_ROWS = 1000
 
 
 def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
@@ -68,52 +66,3 @@ def fill_symmetric(kernel: Kernel, objects: Any, unit: float = 1.0, dtype: Any =
         corner += corner.T.copy()
         corner *= 0.5
     return K
-
-
-def product_with(A: Array) -> Any:
-    """x -> A x for a symmetric matrix, from one of its triangles: half the memory traffic of a general product."""
-    lower = A.T if A.flags.c_contiguous else A  # LAPACK's order, without a copy
-    symv = blas.dsymv if A.dtype == np.float64 else blas.ssymv
-    return lambda x: symv(1.0, lower, x) if x.ndim == 1 else A @ x
-
-
-class Inertia(NamedTuple):
-    """What is known of the signs of a matrix' eigenvalues."""
-
-    n_negative: int  # eigenvalues below rounding
-    smallest: float  # eigenvalue; 0 where none is negative
-
-
-def inertia(K: Array, rounding: float = EPS) -> Inertia:
-    """Count the negative eigenvalues of K, those within n ``rounding`` ‖K‖ of 0 not counted.
-
-    By Sylvester's law of inertia: the factor D of K = L D Lᵀ has as many. That takes n³/3 operations, where all
-    eigenvalues take 4 n³/3; the smallest one comes from a few Lanczos steps.
-    """
-    n = len(K)
-    peak = float(np.abs(K).max(initial=0.0)) or 1.0
-    scaled = K / peak  # no scale over- or underflows
-    tiny = n * rounding * float(np.linalg.norm(scaled))
-    if n <= SMALL_MATRIX:
-        values = np.linalg.eigvalsh(scaled)
-        count = int((values < -tiny).sum())
-        return Inertia(count, peak * float(values[0]) if count else 0.0)
-    shifted = scaled.copy()
-    shifted[np.diag_indices(n)] += tiny
-    work = int(lapack.dsytrf_lwork(n)[0])  # SciPy's default is too short for blocks, and six times slower
-    factor, pivots, _ = lapack.dsytrf(shifted.T, lwork=work, overwrite_a=1)
-    single = pivots > 0  # the other pivots are blocks of two rows, and each has one negative eigenvalue
-    count = int((np.diagonal(factor)[single] < 0.0).sum()) + int((~single).sum()) // 2
-    return Inertia(count, peak * smallest_eigenvalue(scaled) if count else 0.0)
-
-
-def smallest_eigenvalue(K: Array) -> float:
-    """The smallest eigenvalue of a symmetric matrix, to three digits."""
-    operator = spla.LinearOperator(K.shape, matvec=lambda x: product_with(K)(x.ravel()), dtype=K.dtype)
-    start = stream(0, 22).uniform(-1.0, 1.0, len(K)).astype(K.dtype)
-    try:
-        return float(
-            spla.eigsh(operator, k=1, which="SA", v0=start, tol=1e-4, maxiter=30, return_eigenvectors=False)[0]
-        )
-    except spla.ArpackError:
-        return float(scipy.linalg.eigvalsh(K, subset_by_index=(0, 0))[0])

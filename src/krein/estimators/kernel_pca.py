@@ -24,12 +24,12 @@ from krein.approximation import Approximation
 from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.errors import IndefiniteError, InputError, warn, whole_number
-from krein.estimators.expansion import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.base import KernelTransformer
+from krein.estimators.decision import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.eigenpairs import Pairs, Search, as_matrix, leading, leading_of_matrix
 from krein.estimators.kernel_matrix import kernel_matrix
-from krein.estimators.leading import Pairs, Search, as_matrix, leading, leading_of_matrix
-from krein.estimators.ridge_solve import solve_exactly, solve_factored
+from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
-from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
 from krein.kernels import Kernel, Precomputed, is_vectors
@@ -38,10 +38,14 @@ from krein.policy import DEFAULT
 
 __all__ = ["Centred", "KernelPCA"]
 
-CAPPED = 256  # This many components are kept where all were asked for and there are too many.
-STRIP = 2**22  # The signs of eigenvectors are looked up in strips of this many numbers.
-INSIDE = 1e-12  # Up to this distance the constant vector lies in the span of U.
-USUAL_SCALE = 1e-100, 1e100  # A matrix whose largest entry lies outside is scaled: its square would over- or underflow.
+# Where all components are asked for and there are too many, MOST_COMPONENTS are kept.
+MOST_COMPONENTS = 256
+# The signs of eigenvectors are computed in strips of STRIP_ENTRIES entries.
+STRIP_ENTRIES = 2**22
+# The constant vector lies in the span of U if its distance is at most SPAN_DISTANCE.
+SPAN_DISTANCE = 1e-12
+# A matrix whose largest entry lies outside USUAL_SCALE is scaled, because its square would over- or underflow.
+USUAL_SCALE = 1e-100, 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +74,7 @@ class Centred:
         n = self.factorization.shape[0]
         rest = 1.0 - self.factorization.lift(n * self.mean)
         size = float(np.linalg.norm(rest)) / np.sqrt(n)
-        return size if size > INSIDE else 0.0
+        return size if size > SPAN_DISTANCE else 0.0
 
     def root(self, w: Array) -> Array:
         """G^(1/2) w for w of shape (r,) or (r, p)."""
@@ -110,54 +114,58 @@ class Centred:
 
 @dataclass(eq=False, repr=False)
 class KernelPCA(KernelTransformer):
-    """Kernel principal component analysis, with scikit-learn's parameters, on data of any size.
+    """Kernel principal component analysis with any symmetric kernel, for any number of rows.
 
-    A psd kernel's components are scikit-learn's, to rounding and with its signs, up to ``policy.components_rows`` rows,
-    those of any other kernel up to ``policy.exact_rows``. Few components of many rows come from Lanczos iteration,
-    which takes a fraction of the time of a full eigendecomposition. Beyond these limits an eigenproblem of the
-    approximation's rank takes the place of the n x n one.
+    The parameters are those of `sklearn.decomposition.KernelPCA`. Components are equal to scikit-learn's, signs
+    included, up to ``policy.components_rows`` rows of a psd kernel and ``policy.exact_rows`` rows of any other. With
+    more rows, an eigenproblem of the size of the approximation's rank replaces the n x n one.
 
     Parameters
     ----------
-    n_components : int, optional
-        How many components; None keeps all whose eigenvalue is not zero, but no more than 256 (with a warning) where
-        the eigenproblem has more than 6000 rows.
-    alpha : float
-        The ridge of the pre-image regression behind `inverse_transform`.
-    fit_inverse_transform : bool
-        Learn `inverse_transform`, a kernel ridge regression from the components back to X: exact up to
-        ``policy.ridge_rows`` rows, else approximated.
-    eigen_solver : "auto", "dense", "arpack" or "randomized"
-        As in scikit-learn, for the n x n eigenproblem of an exact fit and the smaller one of an approximation. "auto"
-        takes "arpack" for more than 300 rows where at most one component in 16 is wanted, and checks that no component
-        was missed; else, and where that does not converge quickly, "dense".
-    tol, max_iter, iterated_power
-        As in scikit-learn: of "arpack", "arpack" and "randomized".
-    remove_zero_eig : bool
-        Drop components with eigenvalue zero even if `n_components` asked for them.
-    copy_X : bool
+    n_components : int, default=None
+        Number of components. None keeps all with a nonzero eigenvalue. If the eigenproblem has more than 6000 rows, it
+        keeps at most 256, with a warning.
+    alpha : float, default=1.0
+        Ridge penalty of the regression behind `inverse_transform`.
+    fit_inverse_transform : bool, default=False
+        Learn `inverse_transform`, a kernel ridge regression from the components back to X. It is exact up to
+        ``policy.ridge_rows`` rows.
+    eigen_solver : {"auto", "dense", "arpack", "randomized"}, default="auto"
+        As in scikit-learn. "auto" uses "arpack" above 300 rows if at most one component in 16 is wanted, and checks
+        that no component was missed. Otherwise, or if that converges slowly, it uses "dense".
+    tol : float, default=0
+        Convergence tolerance of "arpack".
+    max_iter : int, default=None
+        Largest number of iterations of "arpack".
+    iterated_power : int or "auto", default="auto"
+        Number of power iterations of "randomized".
+    remove_zero_eig : bool, default=False
+        Drop components with eigenvalue zero even if ``n_components`` includes them.
+    copy_X : bool, default=True
         Keep a copy of X, so that it may be changed after the fit.
-    correction : "auto", "none", "shift", "clip", "flip" or "square"
-        Of an indefinite kernel. "auto" is "clip": the components with positive eigenvalues of the centred matrix, which
-        are scikit-learn's wherever that does not refuse. With "none" a significant negative eigenvalue among those
-        asked for is an error. The others are applied before centring and take the eigendecomposition of the whole
-        matrix; "shift" changes `eigenvalues_` but no direction.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation,
-    random_state, n_jobs, verbose
+    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+        Treatment of an indefinite kernel. "auto" is "clip": components with positive eigenvalues of the centred matrix,
+        as in scikit-learn. With "none", a significant negative eigenvalue among the wanted components is an error.
+        "flip", "square" and "shift" are applied before centring and need all eigenvalues. "shift" changes
+        ``eigenvalues_`` but no component.
+    kernel : str, Kernel or callable, default="linear"
+    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     eigenvalues_ : array of shape (n_components,)
-        Of the centred matrix, descending.
+        Eigenvalues of the centred matrix, descending.
     eigenvectors_ : array of shape (n, n_components)
-        Computed when asked for where the matrix was approximated. Where an eigenvalue is zero the column is zero too.
+        Eigenvectors of the centred matrix, zero where the eigenvalue is zero. Those of an approximation are computed on
+        first access.
     dual_coef_, X_transformed_fit_ : array
-        Of the pre-image regression.
+        Coefficients and inputs of the regression behind `inverse_transform`.
     X_fit_, gamma_, n_features_in_, feature_names_in_
-        As in scikit-learn. The matrix of an exact fit of kernel="precomputed" is not saved in pickles and files.
-    approximation_, correction_, n_negative_, relative_error_
-        What happened to the kernel matrix.
+        As in scikit-learn. Pickles and files of an exact fit with kernel="precomputed" do not hold the matrix.
+    route_, approximation_, correction_, n_negative_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     n_components: int | None = None
@@ -315,9 +323,9 @@ class KernelPCA(KernelTransformer):
             return n_rows
         warn(
             f"n_components=None asks for all components, but the eigenproblem has {n_rows} rows, over {DENSE_LIMIT}. "
-            f"The {CAPPED} leading ones are kept; pass n_components for another number."
+            f"The {MOST_COMPONENTS} leading ones are kept; pass n_components for another number."
         )
-        return CAPPED
+        return MOST_COMPONENTS
 
     def _kept(self, pairs: Pairs, noise: float, n: int, objects: Any) -> tuple[Array, Array]:
         """The eigenvalues and vectors of the components: zero where the eigenvalue is, or left out if that is asked."""
@@ -409,6 +417,6 @@ def _signs(centred: Centred, inside: Array) -> Array:
 
 
 def _strips(n: int, columns: int) -> Iterator[slice]:
-    step = max(1, STRIP // n)
+    step = max(1, STRIP_ENTRIES // n)
     for start in range(0, columns, step):
         yield slice(start, min(start + step, columns))

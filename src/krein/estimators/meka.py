@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from krein.arrays import EPS, Array, grouped, seed_from
 from krein.errors import IndefiniteError, InputError, warn, whole_number
-from krein.estimators.expansion import KernelExpansion, copied, mapped, seen_by
-from krein.estimators.leading import Search, as_matrix, leading
+from krein.estimators.base import KernelTransformer
+from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
+from krein.estimators.eigenpairs import Search, as_matrix, leading
 from krein.estimators.route import Exact
-from krein.estimators.transformer import KernelTransformer
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
 from krein.factorization.eigensystem import eigensystem
@@ -29,40 +29,42 @@ from krein.kernels.collections import is_sparse, rows
 
 __all__ = ["MEKA", "feature_map"]
 
-NUMBERS = 2**24  # of the output, computed at a time
+# Features are computed OUTPUT_ENTRIES numbers at a time.
+OUTPUT_ENTRIES = 2**24
 
 
 @dataclass(eq=False, repr=False)
 class MEKA(KernelTransformer):
-    """Explicit features of any kernel: `transform(A) @ transform(B).T` is the corrected, approximated k(A, B).
+    """Explicit features of any symmetric kernel: `transform(A) @ transform(B).T` approximates k(A, B).
 
-    A linear model on them is the kernel machine: ``make_pipeline(MEKA(), LinearSVC())``. The features are dense,
-    (n, r), and the one thing in krein that takes this much room; `n_components`, float32 input (or ``dtype="float32"``,
-    or smaller) and `sparse_output` are ways to less.
+    A linear model on these features is a kernel machine, for example ``make_pipeline(MEKA(), LinearSVC())``. The inner
+    products are those of the corrected, approximated kernel. The features are a dense (n, r) matrix.
+    ``n_components``, float32 input (or ``dtype="float32"`` or smaller) and ``sparse_output`` reduce its memory.
 
     Parameters
     ----------
-    n_components : int, optional
-        Keep this many features, those of the largest eigenvalues: the best inner products that so many can have. None
-        keeps all that are not zero.
-    sparse_output : bool or "auto"
-        Return a CSR matrix; "auto": where it takes at most half the room, which needs a core that falls apart into
-        groups of blocks.
-    correction : "auto", "none", "shift", "clip", "flip" or "square"
-        Of an indefinite kernel, which no features have as it is. "auto" is "flip"; "none" is an error if there are
-        negative eigenvalues. A shift raises the similarity of each object to itself and to nothing else, which
-        features cannot say: with "shift" they are those of "clip", and a warning tells how large the shift was.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation,
-    random_state, n_jobs, verbose
+    n_components : int, default=None
+        Number of features, those of the largest eigenvalues. None keeps all with a nonzero eigenvalue.
+    sparse_output : bool or "auto", default=False
+        Return a CSR matrix. "auto" does so if it takes at most half the memory, which requires a core of several groups
+        of blocks without couplings between them.
+    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+        Treatment of an indefinite kernel, whose matrix is not one of inner products. "auto" is "flip". With "none",
+        negative eigenvalues are an error. "shift" gives the features of "clip", with a warning: a shift changes only
+        the similarity of an object to itself, which features cannot represent.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
+approximation, policy, random_state, n_jobs, verbose
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     eigenvalues_ : array of shape (n_features_out_,)
-        Of the corrected matrix, descending: the squared norms of the columns of ``fit_transform(X)``.
+        Eigenvalues of the corrected matrix, descending. They are the squared norms of the columns of
+        ``fit_transform(X)``.
     n_features_out_ : int
-    approximation_, correction_, n_negative_, relative_error_
-        What happened to the kernel matrix.
+        Number of features.
+    route_, approximation_, correction_, n_negative_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     n_components: int | None = None
@@ -136,7 +138,7 @@ class MEKA(KernelTransformer):
         """u V λ^(1/2) in runs of rows, dense or sparse; ``basis`` gives the rows of U for a run of objects."""
         kind = self._precision(X)
         width = self.n_features_out_
-        step = max(1, NUMBERS // max(1, width, *self.approximation_.factorization.ranks))
+        step = max(1, OUTPUT_ENTRIES // max(1, width, *self.approximation_.factorization.ranks))
         parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         progress = tqdm(parts, desc="features", disable=not self.verbose or len(parts) == 1)
         if self._is_sparse(kind):

@@ -32,22 +32,29 @@ from scipy.linalg import lapack
 
 from krein.arrays import EPS, Array, Indices, stream
 from krein.errors import InputError
-from krein.estimators.kernel_matrix import product_with
-from krein.estimators.leading import Search, verified_lanczos
+from krein.estimators.eigenpairs import Search, product_with, verified_lanczos
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.core import congruent
 
 __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 
-FEW = 100  # Up to this many rows a full eigendecomposition is the quickest way.
-DECOMPOSED_ROWS = 2000  # Up to this many rows of a factored matrix are decomposed as a whole where Lanczos fails.
-NOISE = 1e-6  # An approximation does not tell a degree below this share of the usual one from nothing.
-RESTARTS = 10, 300  # Lanczos on the inverse restarts at most so often: where there is another way, and where not.
-ROWS_PER_RESTART = 400  # Lanczos on A itself restarts once for so many rows: half the time of a factorization.
-CONNECTED = 1e-12  # Entries of A above this connect two rows, so that the eigenvalue 1 is simple to rounding.
-SEARCHED_ROWS = 256  # A search for connected rows looks at this many rows at a time.
-ABOVE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)  # how far above 1 the spectrum may end; 0 for similarities >= 0
+# Up to SMALL_GRAPH rows a full eigendecomposition is the fastest solver.
+SMALL_GRAPH = 100
+# If Lanczos iteration fails, a factored matrix of up to DECOMPOSED_ROWS rows is decomposed completely.
+DECOMPOSED_ROWS = 2000
+# In an approximation, a degree below this share of the median one counts as zero.
+SMALLEST_DEGREE = 1e-6
+# Lanczos iteration on the inverse is restarted at most this often: where there is another solver, and where not.
+INVERSE_RESTARTS = 10, 300
+# Lanczos iteration on A itself is restarted once per ROWS_PER_RESTART rows: half the time of a factorization.
+ROWS_PER_RESTART = 400
+# Entries of A above CONNECTION connect two rows. If all rows are connected, the eigenvalue 1 is simple to rounding.
+CONNECTION = 1e-12
+# The search for connected rows visits SEARCHED_ROWS rows at a time.
+SEARCHED_ROWS = 256
+# Shifts above 1 that are tried until one lies above the spectrum of A. Similarities >= 0 have no eigenvalue above 1.
+SHIFTS_ABOVE_ONE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +72,13 @@ class Cut:
 
     values: Array  # (p,) of A, descending; the Laplacian's are 1 minus these
     embedding: Array  # (n, p)
-    n_pieces: int  # of the graph: eigenvalues that are 1 to rounding, as far as they were looked at
+    n_pieces: int  # of the graph: computed eigenvalues that are 1 to rounding
 
 
-def degrees(f: Factorization, noise: float = NOISE) -> Degrees:
+def degrees(f: Factorization, noise: float = SMALLEST_DEGREE) -> Degrees:
     """Row sums of K - diag K; one that is not above ``noise`` times their median becomes the median.
 
-    Such a row is connected with nothing that could be told from an error; a large degree leaves it so.
+    The similarities of such a row cannot be distinguished from errors. A large degree leaves it unconnected.
     """
     own = f.diagonal() - f.shift
     return _usable(f.lift(f.core @ f.project(np.ones(f.shape[0]))) - own, own, noise)
@@ -86,7 +93,7 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
         np.fill_diagonal(K, 0.0)
         return _dense(K / root / root[:, None], root, wanted)
 
-    if n <= FEW or wanted >= n - 1:
+    if n <= SMALL_GRAPH or wanted >= n - 1:
         return dense()
 
     def product(x: Array) -> Array:
@@ -94,7 +101,7 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
         return np.asarray((f.lift(f.core @ f.project(y)) - d.own * y) / root)
 
     small = n <= DECOMPOSED_ROWS
-    found = _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed, RESTARTS[not small])
+    found = _lanczos(product, *_resolvent(f, d), root, wanted, tol, seed, INVERSE_RESTARTS[not small])
     if found is not None:
         return found
     if small:
@@ -114,19 +121,19 @@ def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tupl
     root = np.sqrt(d.sums)
     A = np.divide(K, root, out=K)
     A /= root[:, None]
-    if n <= FEW or wanted >= n - 1:
+    if n <= SMALL_GRAPH or wanted >= n - 1:
         return _dense(A, root, wanted), d
-    if len(_pieces(A, CONNECTED)) == 1:
+    if len(_pieces(A, CONNECTION)) == 1:
         pairs = verified_lanczos(A, wanted, Search(tol=tol, seed=seed), max(3, n // ROWS_PER_RESTART))
-        if pairs is not None and pairs[0].max() > 1.0 + ABOVE[-1]:
+        if pairs is not None and pairs[0].max() > 1.0 + SHIFTS_ABOVE_ONE[-1]:
             raise _not_a_cut()
         if pairs is not None:
             return _ordered(*pairs, root), d
-    tried = ((1.0 + above, _factored_inverse(A, 1.0 + above)) for above in ABOVE)
+    tried = ((1.0 + above, _factored_inverse(A, 1.0 + above)) for above in SHIFTS_ABOVE_ONE)
     sigma, solve = next(((sigma, solve) for sigma, solve in tried if solve is not None), (0.0, None))
     if solve is None:
         raise _not_a_cut()
-    found = _lanczos(product_with(A), sigma, solve, root, wanted, tol, seed, RESTARTS[0])
+    found = _lanczos(product_with(A), sigma, solve, root, wanted, tol, seed, INVERSE_RESTARTS[0])
     if found is None:
         return _dense(A, root, wanted), d
     if found.n_pieces == wanted:  # there may be more than the eigenvectors tell
@@ -145,7 +152,7 @@ def _usable(sums: Array, own: Array, noise: float) -> Degrees:
 def _pieces(A: Array, tiny: float) -> Indices:
     """The numbers of rows in the connected components of the graph whose edges are the entries of A beyond ``tiny``.
 
-    Breadth-first, every row looked at once at most: where all entries are edges, one row is enough.
+    Breadth-first, each row is visited once at most. If all entries are edges, one row is enough.
     """
     left, sizes = np.ones(len(A), dtype=bool), []
     while left.any():
@@ -210,7 +217,7 @@ def _ones(values: Array, n: int) -> int:
 def _resolvent(f: Factorization, d: Degrees) -> tuple[float, Callable[[Array], Array]]:
     """Return (σ, x -> (σ I - A)⁻¹ x) for the smallest σ tried that is above the spectrum of A."""
     root = np.sqrt(d.sums)
-    for above in ABOVE:
+    for above in SHIFTS_ABOVE_ONE:
         sigma = 1.0 + above
         E = sigma * d.sums + d.own
         if E.min() <= 0.0:  # a diagonal so negative that σ has to be larger
@@ -232,8 +239,8 @@ def _resolvent(f: Factorization, d: Degrees) -> tuple[float, Callable[[Array], A
 
 def _not_a_cut() -> InputError:
     return InputError(
-        f"The normalised cut needs similarities >= 0; this matrix has eigenvalues beyond {ABOVE[-1]:g} where 1 is the "
-        "largest possible. Use a kernel that is not negative, or a higher rank."
+        f"The normalised cut needs similarities >= 0; this matrix has eigenvalues beyond {SHIFTS_ABOVE_ONE[-1]:g} "
+        "where 1 is the largest possible. Use a kernel that is not negative, or a higher rank."
     )
 
 

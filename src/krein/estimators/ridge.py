@@ -1,7 +1,7 @@
 """Kernel ridge regression and classification: closed forms on the factored matrix, and alpha by leave-one-out.
 
-A shift of the factorization acts as so much more alpha: ridge on K + s I with alpha is ridge on K with alpha + s, and
-a row of weight w is w rows. Solutions and held-out errors for all alphas come from `leave_one_out`.
+A shift of the factorization adds to alpha: ridge on K + s I with alpha is ridge on K with alpha + s. A row of weight w
+counts as w rows. Solutions and held-out errors for all alphas come from `leave_one_out`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, warn
 from krein.estimators.base import KernelMachine, check_weights
-from krein.estimators.choose_correction import judge_for
-from krein.estimators.expansion import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.ridge_solve import GIVEN_UP, LOST, solve_exactly, solve_factored
+from krein.estimators.choose_correction import choose_for_features, judge_for
+from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
+from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import changed
@@ -39,33 +40,41 @@ from krein.solvers.leave_one_out import Factored, Spectrum, decompose
 
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
 
-LOO_ROWS = 50_000  # rows left out in turn, at most: a mean over them is as good as over all
-NUMBERS = 2**25  # errors of all of them, for all alphas and targets
-FEW_ROWS = 200  # where each of them takes a solve
-GRID = np.logspace(-8.0, 2.0, 21)  # alphas to choose from, in units of the mean k(x, x)
-LABELS_FROM = 6  # where it begins for classes: less than 1e-5 changes no class
-ROUNDING = 1e-6  # relative differences of scores that say nothing
-NOTHING = 1e-9  # a value of a row left out, over its target: less is rounding, and that knows the target
-CHANGES = ("flip", "clip", "square")  # what "auto" chooses from
+# The leave-one-out error is a mean over at most LOO_ROWS rows, or LOO_ENTRIES errors of all alphas and targets.
+# If each row takes a solve of its own, it is a mean over at most LOO_SOLVES rows.
+LOO_ROWS = 50_000
+LOO_ENTRIES = 2**25
+LOO_SOLVES = 200
+# Default candidates of alpha="loo", in units of the mean of k(x, x). Those of a classifier begin at LABEL_START: an
+# alpha below 1e-5 changes no class.
+ALPHAS = np.logspace(-8.0, 2.0, 21)
+LABEL_START = 6
+# Relative differences of scores up to SCORE_ROUNDING count as ties.
+SCORE_ROUNDING = 1e-6
+# A left-out value below VALUE_ROUNDING times its target is rounding, and counts as 0 because rounding depends on the
+# target.
+VALUE_ROUNDING = 1e-9
+# The candidates of correction="auto".
+CANDIDATES = ("flip", "clip", "square")
 
 
 class Score(NamedTuple):
-    """How well rows left out are met: more is better."""
+    """The score of left-out rows; higher is better."""
 
-    values: Array  # (q,), of which the mean counts
-    noise: float  # differences of it that say nothing
-    tie: float  # what counts then
+    values: Array  # (q,) one per target; their mean is compared
+    noise: float  # differences of the mean up to this are ties
+    tie: float  # decides between ties
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be learnt by squares, and how well a row left out is met."""
+    """A least squares problem, and the score of its left-out rows."""
 
     targets: Array  # (n, p)
     weights: Array  # (n,)
     share: Array  # (n,) the part of each row's weight that is left out with it
     score: Callable[[Array, Indices], Score]  # of errors (m, p) at m rows
-    classes: Indices | None = None  # (n,) what the targets stand for
+    classes: Indices | None = None  # (n,) labels, if the targets are codes of classes
 
     @property
     def unit(self) -> float:
@@ -81,7 +90,7 @@ class _Ridge(KernelMachine):
     alphas: Any
     alphas_: Array | None
     loo_scores_: Array | None
-    _grid: ClassVar[Array] = GRID
+    _grid: ClassVar[Array] = ALPHAS
     _limit: ClassVar[str] = "ridge_rows"
     _learns_features: ClassVar[bool] = True
     _tunes: ClassVar[bool] = True
@@ -133,15 +142,17 @@ class _Ridge(KernelMachine):
             if fixed is None:
                 return "square", 1.0  # alpha will do
             own = tuple(name for name in names if name != "shift")  # which is more alpha
-            return features.choose_correction(task.targets, own, task="regression", alpha=given, weights=task.weights)
+            return choose_for_features(
+                features, task.targets, own, task="regression", alpha=given, weights=task.weights
+            )
 
         features, scale = self._correct_features(features, choose)
         if fixed is None:
             units = abs(features.unit * float(features.own.mean())) or 1.0
             alphas = self._grid * units if self.alphas is None else self._given_alphas()
-            held, errors = features.ridge_errors(task.targets, task.weights, alphas, task.classes)
+            held, errors = ridge_errors(features, task.targets, task.weights, alphas, task.classes)
             fixed = self._take_best([task.score(e, held) for e in errors], alphas, task.targets.shape[1])
-        dual, self._expansion = features.ridge(self._kernel, task.targets, task.weights, fixed, scale)
+        dual, self._expansion = solve_ridge(features, self._kernel, task.targets, task.weights, fixed, scale)
         return dual if features.is_whole else self._expansion.weights  # of all objects, or of the landmarks
 
     def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
@@ -162,13 +173,13 @@ class _Ridge(KernelMachine):
         objects = self._use_exactly(objects, kernel)
         decomposable = n <= policy.exact_rows  # then an eigendecomposition loses less
         dual = solve_exactly(
-            kernel, objects, task.weights, task.targets, fixed, bearable=LOST if decomposable else GIVEN_UP
+            kernel, objects, task.weights, task.targets, fixed, bearable=SMALL_LOSS if decomposable else LARGEST_LOSS
         )  # fmt: skip
         if dual is None:
             if not decomposable:
                 warn(
                     f"alpha = {float(fixed.min()):g} leaves a matrix of {n} rows that is singular to rounding, or so "
-                    f"nearly that predictions would lose more than {GIVEN_UP:g} of y, so an approximation is used: "
+                    f"nearly that predictions would lose more than {LARGEST_LOSS:g} of y, so an approximation is used: "
                     "relative_error_ says how good it is. Pass a larger alpha, or scale the data."
                 )
             return None
@@ -220,9 +231,10 @@ class _Ridge(KernelMachine):
         return alphas
 
     def _judge(self, a: Approximation, task: Task, fixed: Array | None) -> str:
-        """The correction with which rows held out are met best; never a shift, which is more alpha and nothing else.
+        """The correction with the best score on held-out rows (`choose_correction`).
 
-        They are held out of the spectrum too (`corrections`), at the alpha given or the one each would get.
+        Each is scored at the given alpha, or at the one that leave-one-out chooses for it. A shift is no candidate: it
+        is a larger alpha.
         """
         f = a.factorization
         if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
@@ -231,19 +243,19 @@ class _Ridge(KernelMachine):
                 "it is. Build with fewer blocks or couplings for a core that can be."
             )
             return "none"
-        alphas = dict.fromkeys(CHANGES, float(fixed.mean())) if fixed is not None else self._each(a, task)
+        alphas = dict.fromkeys(CANDIDATES, float(fixed.mean())) if fixed is not None else self._each(a, task)
         least, heavy = EPS * f.ends().largest, task.weights.mean()
         strengths = {how: max(alpha, least) / heavy for how, alpha in alphas.items()}
         kind = "regression" if task.classes is None else "classification"
         answers = task.targets if task.classes is None else task.classes
-        return judge_for(answers, kind, learner="ridge", strength=strengths, names=CHANGES, seed=a.seed)(a)
+        return judge_for(answers, kind, learner="ridge", strength=strengths, names=CANDIDATES, seed=a.seed)(a)
 
     def _each(self, a: Approximation, task: Task) -> dict[str, float]:
         """The alpha that leave-one-out takes after each correction: all have the same eigenvectors."""
         f, unit, found = a.factorization, task.unit, {}
         system = eigensystem(f.core, f.ranks)
         weights = task.weights if unit == 1.0 else np.ones(f.shape[0])
-        for how in CHANGES:
+        for how in CANDIDATES:
             values, shift = changed(how, system.values, f.shift)
             corrected = f.with_core(system.core(values), shift)
             alphas = self._path(corrected, task.weights)
@@ -270,7 +282,7 @@ class _Ridge(KernelMachine):
 def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> list[Score]:
     """The score of rows left out at each alpha."""
     n, p = task.targets.shape
-    most = min(LOO_ROWS, NUMBERS // (p * len(ridges))) if isinstance(path, Spectrum) else FEW_ROWS
+    most = min(LOO_ROWS, LOO_ENTRIES // (p * len(ridges))) if isinstance(path, Spectrum) else LOO_SOLVES
     rows = None if n <= most else np.sort(stream(seed, 17).choice(n, most, replace=False))
     here = np.arange(n) if rows is None else rows
     return [task.score(errors, here) for errors in path.left_out(task.targets, ridges, task.share, rows)]
@@ -283,44 +295,54 @@ def _best(scores: list[Score]) -> int:
         raise InputError("No alpha leaves a system that can be solved. Pass larger alphas.")
     top = int(np.nanargmax(means))
     ties = np.where(means >= means[top] - scores[top].noise, [s.tie for s in scores], -np.inf)
-    return int(np.flatnonzero(ties >= ties.max() - ROUNDING * abs(ties.max()))[-1])
+    return int(np.flatnonzero(ties >= ties.max() - SCORE_ROUNDING * abs(ties.max()))[-1])
 
 
 @dataclass(eq=False, repr=False)
 class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[misc]
-    """Kernel ridge regression, for any number of rows: squared loss, alpha times the squared norm, no intercept.
+    """Kernel ridge regression with any symmetric kernel, for any number of rows.
+
+    It minimises the squared loss plus alpha times the squared norm, without an intercept. The parameters and
+    predictions are those of `sklearn.kernel_ridge.KernelRidge`.
 
     Parameters
     ----------
-    alpha : float >= 0, array of shape (n_targets,) or "loo"
-        The strength of the penalty, one for all targets or one for each. "loo" chooses one for all from ``alphas``, by
-        the squared error of rows left out in turn: exact, in closed form, from one eigendecomposition for all alphas.
-    kernel, gamma, degree, coef0, kernel_params
-        As in `sklearn.kernel_ridge.KernelRidge`, or a krein kernel; see `krein.estimators.base.KernelMachine`.
-    alphas : array, optional
-        What "loo" chooses from; by default 21 values between 1e-8 and 100 times the mean k(x, x).
-    n_blocks, rank, coupling, correction, max_error, max_memory, dtype, approximation, random_state, n_jobs, verbose
-        See `krein.estimators.base.KernelMachine`. ``correction="auto"`` on an indefinite matrix takes "flip",
-        "clip" or "square", whichever meets rows held out best. "shift" is no more than a larger alpha here.
+    alpha : float, array of shape (n_targets,) or "loo", default=1.0
+        Strength of the penalty, for all targets or for each. "loo" chooses one value for all targets from ``alphas`` by
+        the leave-one-out squared error. That error is exact, and one eigendecomposition gives it for all alphas.
+    alphas : array, default=None
+        Candidates of ``alpha="loo"``. By default 21 values from 1e-8 to 100 times the mean of k(x, x).
+    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+        How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
+        validated score. "shift" has the same effect as a larger alpha.
+    kernel : str, Kernel or callable, default="linear"
+    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
+approximation, policy, random_state, n_jobs, verbose
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     dual_coef_ : array of shape (n,) or (n, n_targets)
-        Coefficients of the rows in ``X_fit_``; rows of weight 0 are in neither.
-    X_fit_ : the objects of the fit, or the precomputed matrix
-        Where similarities to landmarks are features (``route_``), the landmarks alone.
-    alpha_ : what alpha was, or was chosen
-    alphas_, loo_scores_ : arrays of shape (n_alphas,), and (n_alphas,) or (n_alphas, n_targets)
-        With ``alpha="loo"``, else None: the alphas tried, and the negative mean squared error of rows left out. Above
-        50,000 rows that is the mean over as many drawn at random, each left out of all the others; of an exact machine
-        with more than ``policy.loo_rows`` rows, over so many, each left out of those.
-    route_, approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.base.KernelMachine`
+        Coefficients of the rows in ``X_fit_``.
+    X_fit_ : array, or list of objects
+        The training objects, or the precomputed matrix. Rows of weight 0 are left out. If similarities to landmarks are
+        features (``route_``), these are the landmarks.
+    alpha_ : float or array
+        The alpha that was used.
+    alphas_ : array of shape (n_alphas,) or None
+        The candidates of ``alpha="loo"``.
+    loo_scores_ : array of shape (n_alphas,) or (n_alphas, n_targets), or None
+        Negative leave-one-out mean squared error of each candidate. Above 50,000 rows it is the mean over a random
+        sample of 50,000. An exact machine with more than ``policy.loo_rows`` rows uses a sample of that size, and
+        leaves each of its rows out of that sample.
+    route_, approximation_, correction_, n_negative_, selection_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
 
     Notes
     -----
-    A row of weight w stands for w rows, and one of them is left out in its turn; all of the row if w < 1. Scores are
-    exact for the matrix that is used. Where that was corrected, its spectrum has seen the row, and new rows may be met
-    better or worse than that; docs/corrections.md has figures.
+    A row of weight w counts as w rows, of which one is left out at a time, or the whole row if w < 1. Leave-one-out
+    scores are exact for the matrix that is used. The spectrum of a corrected matrix depends on the row that is left
+    out, so the error on new rows may be larger or smaller; docs/corrections.md has figures.
 
     Examples
     --------
@@ -353,7 +375,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
 
         def score(errors: Array, rows: Indices) -> Score:
             means = weights[rows] @ errors**2 / weights[rows].sum()
-            return Score(-means, ROUNDING * float(means.mean()), 0.0)
+            return Score(-means, SCORE_ROUNDING * float(means.mean()), 0.0)
 
         task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score)
         dual = self._learn(objects, kernel, task)
@@ -371,28 +393,38 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
 
 @dataclass(eq=False, repr=False)
 class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
-    """Kernel ridge on targets of -1 and 1 for each class: one factorization for all classes, and no iteration.
+    """Kernel ridge classification with any symmetric kernel, for any number of rows.
+
+    Kernel ridge regression on targets of -1 and 1 for each class. One factorization serves all classes, and nothing is
+    iterated.
 
     Parameters
     ----------
-    alpha : float >= 0 or "loo"
-        The strength of the penalty. "loo" chooses it from ``alphas``, by the accuracy on rows left out in turn, and by
-        their squared error among those within a standard error of the best: exact, in closed form, from one
-        eigendecomposition for all alphas.
-    class_weight : dict or "balanced", optional
-        As in `sklearn.linear_model.RidgeClassifier`.
-    alphas : array, optional
-        What "loo" chooses from; by default 15 values between 1e-5 and 100 times the mean k(x, x).
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, correction, max_error, max_memory, dtype, \
+    alpha : float or "loo", default="loo"
+        Strength of the penalty. "loo" chooses it from ``alphas`` by the leave-one-out accuracy. Among candidates within
+        a standard error of the best it takes the one with the smallest squared error.
+    class_weight : dict or "balanced", default=None
+        Weights of the classes, as in `sklearn.linear_model.RidgeClassifier`.
+    alphas : array, default=None
+        Candidates of ``alpha="loo"``. By default 15 values from 1e-5 to 100 times the mean of k(x, x).
+    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+        See `KernelRidge`.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.base.KernelMachine`, and `KernelRidge` for ``correction``.
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
+        The class labels.
     dual_coef_ : array of shape (n,) for two classes, (n, n_classes) for more
-    alpha_, alphas_, loo_scores_, X_fit_ : see `KernelRidge`; the scores are accuracies, of shape (n_alphas,)
-    approximation_, correction_, n_negative_, relative_error_ : see `krein.estimators.base.KernelMachine`
+        Coefficients of the rows in ``X_fit_``.
+    alpha_, alphas_, X_fit_
+        See `KernelRidge`.
+    loo_scores_ : array of shape (n_alphas,) or None
+        Leave-one-out accuracy of each candidate.
+    route_, approximation_, correction_, n_negative_, selection_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     alpha: Any = "loo"
@@ -400,7 +432,7 @@ approximation, policy, random_state, n_jobs, verbose
     class_weight: Any = None
     alphas: Any = None
 
-    _grid: ClassVar[Array] = GRID[LABELS_FROM:]
+    _grid: ClassVar[Array] = ALPHAS[LABEL_START:]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
         """Fit to labels y of shape (n,)."""
@@ -424,11 +456,11 @@ approximation, policy, random_state, n_jobs, verbose
         def score(errors: Array, rows: Indices) -> Score:
             w = weights[rows] / weights[rows].sum()
             values = targets[rows] - errors
-            values[np.abs(values) <= NOTHING * (1.0 + np.abs(errors))] = 0.0  # of a row like no other
+            values[np.abs(values) <= VALUE_ROUNDING * (1.0 + np.abs(errors))] = 0.0  # of a row like no other
             right = float(w @ (_decided(values) == labels[rows]))
             square = float((w @ errors**2).mean())
             noise = math.sqrt(max(0.0, right * (1.0 - right)) / copies[rows].sum())  # the standard error of a share
-            return Score(np.array([right if math.isfinite(square) else np.nan]), noise + ROUNDING, -square)
+            return Score(np.array([right if math.isfinite(square) else np.nan]), noise + SCORE_ROUNDING, -square)
 
         task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score, labels)
         dual = self._learn(objects, kernel, task)

@@ -1,6 +1,6 @@
-"""How a fit goes, decided once: a machine, its objects and its kernel in, a route out.
+"""The one decision how a fit goes: a machine, its objects and its kernel in, a route out.
 
-Nothing later in a fit looks at a limit again. The decision list is the docstring of `choose_route`.
+Nothing later in a fit reads a limit. The list of cases is the docstring of `choose_route`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import scipy.linalg
 
 from krein.approximation import Approximation
 from krein.arrays import EPS, seed_from, stream
+from krein.errors import IndefiniteError
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.validation import off_sphere
@@ -25,14 +26,16 @@ __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
 ]  # fmt: skip
 
-SHAPE = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")  # parameters that ask for an approximation
-BUILT = (*SHAPE, "dtype")  # what `krein.approximate` is told
+# A machine with one of these parameters is approximated. `krein.approximate` gets them and the type.
+SHAPE_PARAMETERS = ("n_blocks", "rank", "coupling", "drop", "max_error", "max_memory")
+REQUEST_PARAMETERS = (*SHAPE_PARAMETERS, "dtype")
 # A similarity is timed on blocks of growing size until one takes MEASURED_SECONDS or compares MEASURED_OBJECTS objects
-# with as many. Small blocks are timed REPEATED times, and the shortest time counts.
+# with as many. Small blocks are timed MEASUREMENTS times, and the shortest time counts.
 MEASURED_SECONDS = 0.1
 MEASURED_OBJECTS = 256
-REPEATED = 3
-MOST_ROWS = 2**31  # what an infinite ``matrix_memory`` stands for
+MEASUREMENTS = 3
+# An infinite ``policy.matrix_memory`` holds a Gram matrix of MOST_ROWS rows.
+MOST_ROWS = 2**31
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ Route: TypeAlias = Exact | Handed | Given | ByError | ByScore | Features
 
 
 def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = False, solvable: bool = True) -> Route:
-    """Return how this fit goes; the first line that applies decides.
+    """Return how this fit goes. The first of these cases that applies decides.
 
     1. ``approximation`` was passed: it is used (`Handed`).
     2. ``n_blocks`` and ``rank`` were both given, or a ``coupling`` other than "shared": they are obeyed (`Given`).
@@ -110,15 +113,21 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
     11. Else ``policy.plain_shape`` (`Given`).
 
-    ``refine="exact"`` of an SVM makes line 7 hold for any number of rows, ``refine=None`` for no more than line 5.
-    Where a system proved singular (``solvable=False``) line 5 means an eigendecomposition and line 7 does not apply.
+    With ``refine=None`` of an SVM case 7 has the limit of case 5. With ``refine="exact"`` it has none, and a kernel
+    known to be indefinite is an error. After a system proved singular (``solvable=False``) case 5 means an
+    eigendecomposition and case 7 does not apply.
 
     "The kernel is psd" means that it is declared psd; of a given matrix, that it has a Cholesky factor.
-    ``correction="square"`` changes psd matrices too, so that it needs the eigendecomposition of line 5, or an
-    approximation. A correction that was asked for and is not among those of line 8 or 9 rules them out.
+    ``correction="square"`` changes psd matrices too, so it needs the eigendecomposition of case 5, or an
+    approximation. Cases 8 and 9 do not apply to a given correction that they do not have.
     """
+    if getattr(machine, "refine", None) == "exact" and kernel.traits.psd is False:
+        raise IndefiniteError(
+            f"refine='exact' needs a psd kernel, and {kernel!r} is none. Leave refine at its default; correction "
+            "says what is done about negative eigenvalues."
+        )
     policy = machine.policy or DEFAULT
-    request = {name: getattr(machine, name) for name in BUILT}
+    request = {name: getattr(machine, name) for name in REQUEST_PARAMETERS}
     said, n = given_shape(machine), count_objects(objects)
     if machine.approximation is not None:
         return Handed(machine.approximation)
@@ -165,7 +174,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
 
 
 class _Cost:
-    """What the similarities of these objects take: time, measured when it is asked for, and memory."""
+    """Time and memory of the similarities of these objects. The time is measured on first access."""
 
     def __init__(self, kernel: Kernel, objects: Any, policy: Policy, seed: int) -> None:
         self._kernel, self._objects, self._policy, self._seed = kernel, objects, policy, seed
@@ -173,17 +182,21 @@ class _Cost:
 
     @cached_property
     def seconds(self) -> float:
-        """Of one similarity: a few objects are compared with as many others, more and more until it can be measured."""
+        """Seconds per similarity, measured on blocks of growing size."""
         evaluator = Evaluator(self._kernel)
         order = stream(self._seed, 53).permutation(self._n)
         most = max(1, min(MEASURED_OBJECTS, self._n // 16))
-        evaluator.block(take(self._objects, order[:1]), take(self._objects, order[:1]))  # loads what is loaded late
+        evaluator.block(
+            take(self._objects, order[:1]), take(self._objects, order[:1])
+        )  # lazy imports are not part of the time
         size, known, before = min(8, most), 0, 0.0
         while True:
             left, right = take(self._objects, order[:size]), take(self._objects, order[size : 2 * size])
-            taken = min(_timed(evaluator, left, right) for _ in range(1 if before > MEASURED_SECONDS / 8 else REPEATED))
+            taken = min(
+                _timed(evaluator, left, right) for _ in range(1 if before > MEASURED_SECONDS / 8 else MEASUREMENTS)
+            )
             if taken >= MEASURED_SECONDS or size >= most:
-                # what a call takes of itself cancels in the difference, if that is more than noise
+                # the overhead of a call cancels in the difference, if that is more than noise
                 return (taken - before) / (size**2 - known) if taken > 2.0 * before else taken / size**2
             size, known, before = min(2 * size, most), size**2, taken
 
@@ -205,7 +218,7 @@ class _Cost:
 
     @property
     def landmarks(self) -> Features | None:
-        """As many landmarks as are affordable; with neighbours where those are few. None if there is no memory."""
+        """The largest affordable number of landmarks, with neighbours if that is small; None if memory is too small."""
         n, policy = self._n, self._policy
         most = int(min(policy.landmark_share * n, policy.matrix_memory / (4 * n)))
         cheap = int(min(most, policy.matrix_seconds / (self.seconds * n)))
@@ -227,7 +240,7 @@ def _timed(evaluator: Evaluator, left: Any, right: Any) -> float:
 
 
 def _limit(machine: Any, objects: Any, policy: Policy) -> tuple[str, int]:
-    """The number of rows up to which a machine uses a psd kernel exactly, and which setting it is."""
+    """Return the setting that limits the rows of an exact fit with a psd kernel, and its value."""
     refine = getattr(machine, "refine", "auto")
     if refine == "exact":
         return "the rows of refine='exact'", count_objects(objects)
@@ -238,7 +251,7 @@ def _limit(machine: Any, objects: Any, policy: Policy) -> tuple[str, int]:
 
 def given_shape(machine: Any) -> set[str]:
     """The names of the parameters by which a machine was asked for an approximation."""
-    return {name for name in SHAPE if not _is_default(name, getattr(machine, name))}
+    return {name for name in SHAPE_PARAMETERS if not _is_default(name, getattr(machine, name))}
 
 
 def is_psd(kernel: Kernel, objects: Any, policy: Policy) -> bool:

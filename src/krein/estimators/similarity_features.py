@@ -1,9 +1,10 @@
 """Similarities as features: an object is described by how similar it is to landmarks, and the kernel need not be psd.
 
-In: objects, a kernel, the number of landmarks. Out: `SimilarityFeatures`: the Gram matrix of phi(x) = k(x, Z), ridge in
-these features, and the expansion f(x) = k(x, Z) w. With every object a landmark the Gram matrix is K², so that this is
-``correction="square"`` without an eigendecomposition: one matrix product, one Cholesky factor. The other corrections of
-K are there too, where all of K is known: a shift by Lanczos, clip and flip by an eigendecomposition.
+In: objects, a kernel, the number of landmarks. Out: `SimilarityFeatures`, which has the Gram matrix of the features
+phi(x) = k(x, Z) and the expansion f(x) = k(x, Z) w. `similarity_ridge` solves ridge in these features. If every object
+is a landmark the Gram matrix is K². This is ``correction="square"`` without an eigendecomposition: one matrix product
+and one Cholesky factor. If all of K is known the other corrections are available too: "shift" by Lanczos iteration,
+"clip" and "flip" by an eigendecomposition.
 
 *Scale.* K² grows with n. Over the root mean square eigenvalue of K, r = |K|_F / sqrt(n), it has the units of K for any
 n, so that an alpha or a C that serves on some of the rows serves on all. With m of n objects as landmarks,
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,22 +28,22 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
 from krein.choosing.budget import Trial
 from krein.choosing.chosen import Choice
-from krein.errors import InputError, warn
-from krein.estimators.choose_correction import CUTOFF, Corrected, folds, preferred, row_scores, svm_predictions
-from krein.estimators.expansion import KernelExpansion, NeighbourExpansion, copied
-from krein.estimators.kernel_matrix import fill_symmetric, smallest_eigenvalue
+from krein.estimators.choose_correction import CUTOFF, folds
+from krein.estimators.decision import KernelExpansion, NeighbourExpansion, copied
+from krein.estimators.eigenpairs import smallest_eigenvalue
+from krein.estimators.kernel_matrix import fill_symmetric
 from krein.factorization.correction import changed
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import rows
 
-__all__ = ["SimilarityFeatures", "landmark_choice", "similarity_features"]
+__all__ = ["STRIP_ENTRIES", "SimilarityFeatures", "landmark_choice", "similarity_features", "strips"]
 
 # Features have double precision up to DOUBLE_ROWS rows and single precision above.
 DOUBLE_ROWS = 5000
@@ -51,31 +52,19 @@ BLOCK_ROWS = 100
 LARGEST_BLOCK = 125
 # Blocks are found by k-means in COORDINATES principal coordinates of the similarities to landmarks.
 COORDINATES = 30
-# alpha="loo" is chosen by FOLDS-fold cross-validation on a sample of PILOT_ROWS rows.
-PILOT_ROWS = 1600
-FOLDS = 4
-# The correction is chosen by FOLDS-fold cross-validation on a sample of CHOICE_ROWS rows. A candidate that is HOPELESS
-# standard errors behind the best one after a fold is not tried in the next.
-CHOICE_ROWS = 2400
-HOPELESS = 3.0
-# Beside a given C or alpha the Gram matrix is K² / (scale r), with one of these scales; the first in case of doubt.
-SCALES = (1.0, 0.1, 0.01)
 # A number of landmarks is scored on at most HELD_ROWS rows, by ridge on at most LEARN_ROWS others with the best of
 # SCORE_ALPHAS.
 HELD_ROWS = 1000
 LEARN_ROWS = 4000
 SCORE_ALPHAS = (0.1, 1.0, 10.0)
+# Held-out rows are those of FOLDS-fold cross-validation.
+FOLDS = 4
 # Negative eigenvalues are counted in the matrix of SEEN_OBJECTS landmarks.
 SEEN_OBJECTS = 500
 # At most STRIP_ENTRIES similarities are evaluated, or converted to double precision, at a time.
 STRIP_ENTRIES = 2**22
 # The smallest eigenvalue is known to three digits; a shift exceeds it by SHIFT_MARGIN of itself.
 SHIFT_MARGIN = 1e-3
-# The solution of ridge is refined in at most REFINEMENTS steps until the residual is REFINED of the right hand side. If
-# more than LOST of it remains, the system counts as singular in the precision of the factor.
-REFINED = 1e-9
-REFINEMENTS = 10
-LOST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ class SimilarityFeatures:
         return math.sqrt(float(np.square(self.own).mean()) + max(off, 0.0) / len(self.landmarks)) or 1.0
 
     @property
-    def _factor(self) -> float:
+    def factor(self) -> float:
         """What far farᵀ is multiplied by to stand for K² / root mean square, in units of ``unit``."""
         return len(self.own) / (len(self.landmarks) * self.root_mean_square)
 
@@ -244,7 +233,7 @@ class SimilarityFeatures:
             return np.asarray((vectors * (self.unit * changed(self.correction, values, 0.0)[0])) @ vectors.T)
         syrk = blas.dsyrk if self.far.dtype == np.float64 else blas.ssyrk
         far = self.far if some is None else self.far[some]
-        G: Array = syrk(self._factor * self.unit / scale, far.T, trans=1, lower=1)  # far.T is in Fortran's order
+        G: Array = syrk(self.factor * self.unit / scale, far.T, trans=1, lower=1)  # far.T is in Fortran's order
         G = np.asarray(G.T)  # its upper triangle in C's order
         _mirror(G)
         if self.near is not None:
@@ -256,7 +245,7 @@ class SimilarityFeatures:
 
     def vectors(self, scale: float = 1.0) -> Array:
         """The features as vectors, (n, m): their inner products are the Gram matrix, where there are no neighbours."""
-        return self.far * self.far.dtype.type(math.sqrt(self._factor * self.unit / scale))
+        return self.far * self.far.dtype.type(math.sqrt(self.factor * self.unit / scale))
 
     def expansion(self, kernel: Kernel, coefficients: Array, scale: float = 1.0) -> KernelExpansion:
         """The function sum_i g(x, x_i) c_i, g being the kernel of the Gram matrix; ``kernel`` compares new objects."""
@@ -270,13 +259,13 @@ class SimilarityFeatures:
             return KernelExpansion(
                 kernel, copied(self.objects), vectors @ (turned[:, None] * (vectors.T @ coefficients))
             )
-        far = self.far.T @ coefficients.astype(self.far.dtype) * (self._factor / scale)
+        far = self.far.T @ coefficients.astype(self.far.dtype) * (self.factor / scale)
         near = None
         if self.near is not None:
             near = (self.near.similarities.T @ coefficients) * (self._near_factor / scale)
-        return self._expanded(kernel, np.asarray(far, dtype=np.float64), near)
+        return self.expanded(kernel, np.asarray(far, dtype=np.float64), near)
 
-    def _expanded(self, kernel: Kernel, far: Array, near: Array | None) -> KernelExpansion:
+    def expanded(self, kernel: Kernel, far: Array, near: Array | None) -> KernelExpansion:
         landmarks = copied(self.objects) if self.is_whole else take(self.objects, self.landmarks)
         if self.near is None or near is None:
             return KernelExpansion(kernel, landmarks, far)
@@ -286,96 +275,10 @@ class SimilarityFeatures:
             b.mean * self.unit, b.axes, b.places * self.unit,
         )  # fmt: skip
 
-    # -- ridge -----------------------------------------------------------------------------------------------------
+    # -- matrices of held-out rows -----------------------------------------------------------------------------------
 
-    def ridge(
-        self, kernel: Kernel, y: Array, weights: Array, alpha: Array, scale: float = 1.0
-    ) -> tuple[Array, KernelExpansion]:
-        """(G + alpha W⁻¹)⁻¹ y for y of shape (n, p) and one alpha per column, and the function it stands for."""
-        dual, far = np.empty(y.shape), np.empty((self.far.shape[1], y.shape[1]))
-        by_gram = self.correction != "square" or self.near is not None
-        G = self.gram(scale) if by_gram else None
-        inner: dict[Any, Array] = {}
-        for t in np.unique(alpha):
-            mine = alpha == t
-            if G is not None:
-                dual[:, mine] = _solve_gram(G, y[:, mine], weights, float(t))
-            else:
-                far[:, mine] = self._solve_inner(
-                    inner, y[:, mine], weights, float(t) / self._factor / self.unit * scale
-                )
-                rest = y[:, mine] - _times(self.far, far[:, mine])
-                dual[:, mine] = weights[:, None] * rest / (t or 1.0)
-        if G is not None:
-            return dual, self.expansion(kernel, dual, scale)
-        return dual, self._expanded(kernel, far / self.unit, None)
-
-    def _inner(self, weights: Array, dtype: Any) -> Array:
-        """farᵀ W far, the upper triangle of it in C's order, computed in ``dtype``."""
-        m = self.far.shape[1]
-        syrk = blas.dsyrk if dtype == np.float64 else blas.ssyrk
-        out, start = np.zeros((m, m), dtype=dtype, order="F"), 0
-        for part in _strips(self.far, STRIP_ENTRIES if dtype != self.far.dtype else 16 * STRIP_ENTRIES):
-            root = np.sqrt(weights[start : start + len(part)])
-            scaled = part.astype(dtype, copy=False) if np.all(root == 1.0) else (part * root[:, None]).astype(dtype)
-            out = syrk(1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
-            start += len(part)
-        return np.asarray(out.T)
-
-    def _solve_inner(self, inner: dict[Any, Array], y: Array, weights: Array, ridge: float) -> Array:
-        """(farᵀ W far + ridge I)⁻¹ farᵀ W y by a Cholesky factor, refined with the features themselves.
-
-        The factor has double precision where single does not converge: a small ridge is beyond its rounding.
-        """
-        asked = ridge
-        for dtype in dict.fromkeys((self.far.dtype.type, np.float64)):
-            if dtype not in inner:
-                inner[dtype] = self._inner(weights, dtype)
-            found, left = self._refined(inner[dtype], y, weights, ridge)
-            if left <= LOST:
-                return found
-        least = float(np.finfo(float).eps) * float(np.trace(inner[np.float64])) or 1.0
-        if not math.isfinite(least):
-            raise InputError("Squares of the similarities are too large to be held. Divide the kernel by a constant.")
-        while not left <= LOST:
-            ridge = max(10.0 * ridge, least)
-            found, left = self._refined(inner[np.float64], y, weights, ridge)
-        warn(
-            f"alpha leaves a system of {len(found)} similarities that is singular to rounding; one "
-            f"{ridge / asked if asked else math.inf:.1g} times as large is used. Pass a larger alpha."
-        )
-        return found
-
-    def _refined(self, inner: Array, y: Array, weights: Array, ridge: float) -> tuple[Array, float]:
-        """The solution, and the share of the right hand side that its residual is; infinity if there is no factor."""
-        F, (m, p) = self.far, (len(inner), y.shape[1])
-        potrf, potrs = (lapack.dpotrf, lapack.dpotrs) if inner.dtype == np.float64 else (lapack.spotrf, lapack.spotrs)
-        A = inner.copy()
-        A[np.diag_indices(m)] += ridge
-        factor, failed = potrf(A.T, lower=1, clean=0, overwrite_a=1)
-        x, left = np.zeros((m, p)), math.inf
-        if failed:
-            return x, left
-        right = _times_transposed(F, weights[:, None] * y)
-        sizes = np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
-        rest = right
-        for _ in range(REFINEMENTS):
-            step = potrs(factor, np.asfortranarray(rest / sizes, dtype=inner.dtype), lower=1)[0].astype(np.float64)
-            further = x + step * sizes
-            rest = right - _times_transposed(F, weights[:, None] * _times(F, further)) - ridge * further
-            now = float((np.linalg.norm(rest, axis=0) / sizes).max())
-            if not now < left:
-                break
-            x, before, left = further, left, now
-            if left <= REFINED or left > 0.5 * before:
-                break
-        return x, left
-
-    # -- what is left open, on some of the rows ----------------------------------------------------------------------
-
-    def _folds(self, y: Any, task: str, count: int | None = None) -> Iterator[tuple[Indices, Indices]]:
-        """(rows to learn, rows held out) among some of the rows, landmarks first."""
-        count = count or PILOT_ROWS
+    def held_out_folds(self, y: Any, task: str, count: int) -> Iterator[tuple[Indices, Indices]]:
+        """Yield (training rows, held-out rows) of a sample of ``count`` rows, landmarks first."""
         n, m = self.far.shape
         rng = stream(self.seed, 52)
         pilot = self.landmarks[rng.permutation(m)[:count]]
@@ -385,8 +288,8 @@ class SimilarityFeatures:
         for learn, held in folds(y[pilot], task, rng, FOLDS):
             yield pilot[learn], pilot[held]
 
-    def _squared(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
-        """The Gram matrices G(learn, learn) and G(held, learn) of a machine that learns from these rows alone.
+    def squared_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
+        """Return G(learn, learn) and G(held, learn) of "square", for a machine that is trained on these rows only.
 
         A held-out row is not a landmark or a neighbour either.
         """
@@ -410,79 +313,10 @@ class SimilarityFeatures:
                 R += (self.unit / total) * (other @ own.T).toarray()
         return G, R
 
-    def _own_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
+    def own_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
         """K(learn, learn) and K(held, learn), where all of K is known."""
         K, R = (self.unit * self.far[np.ix_(some, learn)].astype(np.float64) for some in (learn, held))
         return K, R
-
-    def ridge_errors(
-        self, y: Array, weights: Array, alphas: Array, classes: Indices | None = None
-    ) -> tuple[Indices, Array]:
-        """Return held-out rows and the errors of ridge there, (alphas, rows, p)."""
-        held_out, errors = [], []
-        found = [] if classes is None else list(self._folds(classes, "classification"))
-        for learn, held in found or self._folds(y, "regression"):  # all of the sampled rows may have one class
-            G, R = self._own_matrices(learn, held) if self.correction == "none" else self._squared(learn, held)
-            root = np.sqrt(weights[learn])[:, None]
-            values, V = np.linalg.eigh(root * G * root.T)
-            right, left = V.T @ (root * y[learn]), (R * root.T) @ V
-            inverse = 1.0 / np.maximum(np.maximum(values, 0.0) + alphas[:, None], np.finfo(float).tiny)
-            held_out.append(held)
-            errors.append(np.stack([y[held] - left @ (d[:, None] * right) for d in inverse]))
-        return np.concatenate(held_out), np.concatenate(errors, axis=1)
-
-    def choose_correction(
-        self,
-        y: Array,
-        names: Sequence[str],
-        *,
-        task: str,
-        limits: Array | None = None,
-        epsilon: float = 0.1,
-        alpha: float = 1.0,
-        weights: Array | None = None,
-    ) -> tuple[str, float]:
-        """Return the correction, and the scale of "square", with the best cross-validated score.
-
-        The machine is an SVM with C = ``limits``, one per row, or without them ridge with ``alpha`` and ``weights``.
-        The first of ``names`` is taken unless another is better by half a standard error. A fold has fewer rows than
-        the whole, so that C and alpha are scaled to it, except for "square", whose scale does not depend on n.
-        """
-        tried = [(name, scale) for name in names for scale in (SCALES if name == "square" else (1.0,))]
-        scores: list[Array] = [np.empty(0) for _ in tried]
-        for learn, held in self._folds(y, task, CHOICE_ROWS):
-            squared, share = self._squared(learn, held), len(self.own) / len(learn)
-            if any(name != "square" for name, _ in tried):
-                K, between = self._own_matrices(learn, held)
-                corrected = Corrected(K, share)
-            for i, (name, scale) in enumerate(tried):
-                if name == "square":
-                    G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
-                else:
-                    G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
-                if limits is None:
-                    own = np.ones(len(y)) if weights is None else weights
-                    guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)
-                    found = np.asarray(own[held] * row_scores(y[held], guess, "regression"), dtype=np.float64)
-                else:
-                    guess = svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
-                    found = np.asarray(row_scores(y[held], guess, task), dtype=np.float64)
-                scores[i] = np.concatenate([scores[i], found])
-            best = max(scores, key=lambda values: float(values.mean()))
-            behind = [float(np.mean(best - s) - HOPELESS * np.std(best - s) / math.sqrt(len(s))) for s in scores]
-            kept = [i for i, b in enumerate(behind) if i == 0 or b <= 0.0]  # the first is what others have to beat
-            tried, scores = [tried[i] for i in kept], [scores[i] for i in kept]
-        if not len(scores[0]):  # all of the sampled rows have one class
-            return tried[0]
-        return tried[preferred(np.stack(scores))]
-
-
-def _ridge_predictions(G: Array, between: Array, y: Array, weights: Array, alpha: float) -> Array:
-    """What ridge on the Gram matrix G, trained with ``weights``, predicts from rows ``between`` new and old."""
-    root = np.sqrt(weights)
-    least = len(G) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(G)).max()) or 1.0
-    system = root[:, None] * G * root + max(alpha, least) * np.eye(len(G))
-    return np.asarray(between @ (root * np.linalg.solve(system, (root * y.T).T).T).T)
 
 
 def landmark_choice(features: SimilarityFeatures) -> Choice:
@@ -580,45 +414,12 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     return Neighbours(order, starts, found, level, mean, axes, places[order])
 
 
-def _solve_gram(G: Array, y: Array, weights: Array, alpha: float) -> Array:
-    """(G + alpha W⁻¹)⁻¹ y; rows without weight have the coefficient 0."""
-    root = np.sqrt(weights)[:, None]
-    A = np.asarray(root * G * root.T, dtype=np.float64)
-    least = len(A) * float(np.finfo(float).eps) * float(np.abs(np.diagonal(A)).max())
-    if alpha < least:
-        warn(
-            f"alpha = {alpha:g} leaves a matrix that is singular to rounding; {least:.2g} is used. Pass a larger alpha."
-        )
-    A[np.diag_indices(len(A))] += max(alpha, least)
-    factor, failed = lapack.dpotrf(A.T, lower=1, overwrite_a=1)
-    if failed:
-        raise InputError(f"alpha = {alpha:g} leaves a matrix that is singular to rounding. Pass a larger alpha.")
-    return np.asarray(root * lapack.dpotrs(factor, root * y, lower=1)[0])
-
-
-def _times(F: Array, x: Array) -> Array:
-    """F x in double precision, whatever F has."""
-    if F.dtype == np.float64:
-        return np.asarray(F @ x)
-    return np.concatenate([part.astype(np.float64) @ x for part in _strips(F)])
-
-
-def _times_transposed(F: Array, x: Array) -> Array:
-    """Fᵀ x in double precision, whatever F has."""
-    if F.dtype == np.float64:
-        return np.asarray(F.T @ x)
-    out, start = np.zeros((F.shape[1], x.shape[1])), 0
-    for part in _strips(F):
-        out += part.astype(np.float64).T @ x[start : start + len(part)]
-        start += len(part)
-    return out
-
-
 def _sum_of_squares(F: Array) -> float:
-    return float(sum(np.square(part.astype(np.float64)).sum() for part in _strips(F)))
+    return float(sum(np.square(part.astype(np.float64)).sum() for part in strips(F)))
 
 
-def _strips(F: Array, entries: int = STRIP_ENTRIES) -> Iterator[Array]:
+def strips(F: Array, entries: int = STRIP_ENTRIES) -> Iterator[Array]:
+    """Yield strips of rows of at most ``entries`` entries."""
     step = max(1, entries // F.shape[1])
     for start in range(0, len(F), step):
         yield F[start : start + step]

@@ -30,62 +30,68 @@ from krein.kernels import Evaluator, Kernel, take
 __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
 
 SOLVERS = (None, "arpack", "lobpcg", "amg")
-SAMPLED = 500  # The similarities of this many objects are searched for negative ones where not all are evaluated.
-ROUNDS = 30  # A rotation takes at most this many steps.
-# A Laplacian may have an eigenvalue this far below 0. Labels were wrong from 1e-1 on, and right up to 1e-4.
-COARSE = 1e-3
+# Where not all similarities are evaluated, those of SAMPLED_OBJECTS objects are searched for negative ones.
+SAMPLED_OBJECTS = 500
+# A rotation takes at most ROTATION_STEPS steps.
+ROTATION_STEPS = 30
+# An eigenvalue of the Laplacian may be LAPLACIAN_TOLERANCE below 0. Labels were right up to 1e-4 and wrong from 0.1 on.
+LAPLACIAN_TOLERANCE = 1e-3
 
 
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
-    """Spectral clustering by the normalised cut, with scikit-learn's parameters, on data of any size.
+    """Spectral clustering by the normalised cut with any symmetric similarity, for any number of rows.
 
-    Up to ``policy.clustering_rows`` rows of a psd kernel, and ``policy.exact_rows`` of any other, it is scikit-learn's
-    cut of the kernel's own values. Beyond, that of the approximated matrix: no n x n matrix is formed, and the
-    eigenproblem costs one factorization of r rows. Definiteness plays no part in a cut, so an indefinite kernel is used
-    as it is, with a warning (``correction="auto"`` is "none"). Similarities below zero do play a part.
+    The parameters are those of `sklearn.cluster.SpectralClustering`. The cut is that of the kernel's own matrix up to
+    ``policy.clustering_rows`` rows of a psd kernel and ``policy.exact_rows`` rows of any other. With more rows it is
+    that of an approximation, and no n x n matrix is formed. A cut does not need a psd matrix. An indefinite kernel is
+    used without a correction by default, with a warning. It does need similarities that are not negative.
 
     Parameters
     ----------
-    n_clusters : int
-    affinity : str, Kernel or callable
-        The similarity, as `kernel` in the other machines: scikit-learn's name for it. Graphs of nearest neighbours
-        (and with them `n_neighbors`) are not supported: they are sparse already.
-    kernel : str, Kernel or callable, optional
-        krein's name for `affinity`; what it says counts if it is given.
-    gamma : float
-        Of "rbf", "laplacian", "poly" and "sigmoid". A krein kernel brings its own: the default is not applied to it.
-    n_components : int, optional
-        Eigenvectors to use, `n_clusters` if None.
-    n_init : int
-        Starts of k-means.
-    assign_labels : "kmeans", "discretize" or "cluster_qr"
-        How the embedding is cut into clusters.
-    eigen_solver : None, "arpack", "lobpcg" or "amg"
-        scikit-learn's names; all mean Lanczos iteration, on the matrix itself or on a factored inverse. Where that does
-        not converge, an exact fit decomposes the whole matrix. An approximated one of more than 2000 rows is an error
-        then: a kernel too narrow to connect the rows.
-    eigen_tol : float or "auto"
-        Relative accuracy of the eigenvalues; "auto" is that of the arithmetic.
-    correction : "auto", "none", "clip", "flip" or "square"
-        Applied to the matrix before it is cut. A shift is none of them: self-similarities are no part of a cut.
-    degree, coef0, kernel_params, n_blocks, rank, coupling, max_error, max_memory, dtype, approximation, random_state,
-    n_jobs, verbose
+    n_clusters : int, default=8
+        Number of clusters.
+    eigen_solver : {None, "arpack", "lobpcg", "amg"}, default=None
+        As in scikit-learn. All values mean Lanczos iteration, on the matrix or on a factored inverse. If it does not
+        converge, a matrix of up to 2000 rows, or the kernel's own matrix, is decomposed completely. Otherwise it is an
+        error; the usual cause is a kernel so narrow that rows are not connected.
+    n_components : int, default=None
+        Number of eigenvectors. None means ``n_clusters``.
+    n_init : int, default=10
+        Number of k-means starts.
+    gamma : float, default=1.0
+        Coefficient of "rbf", "laplacian", "poly" and "sigmoid". It is not applied to a krein kernel.
+    affinity : str, Kernel or callable, default="rbf"
+        The similarity, with the values of ``kernel`` in other krein machines. Nearest-neighbour graphs are not
+        supported.
+    kernel : str, Kernel or callable, default=None
+        Another name for ``affinity``. If given, it is used instead.
+    n_neighbors : int, default=10
+        Ignored. It is there for compatibility with scikit-learn.
+    eigen_tol : float or "auto", default="auto"
+        Relative accuracy of the eigenvalues. "auto" means machine precision.
+    assign_labels : {"kmeans", "discretize", "cluster_qr"}, default="kmeans"
+        How labels are computed from the eigenvectors.
+    correction : {"auto", "none", "clip", "flip", "square"}, default="auto"
+        Applied to the matrix before it is cut. "auto" is "none". There is no "shift", because a cut does not depend on
+        self-similarities.
+    degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, approximation, policy, \
+random_state, n_jobs, verbose
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     labels_ : array of shape (n,)
+        The cluster of each row.
     affinity_matrix_ : array of shape (n, n)
-        The similarities that were cut, of an exact fit: evaluated again when asked for, and not saved in pickles and
-        files. `approximation_` has those of an approximated one.
+        Similarities of an exact fit. They are evaluated on access, and not saved in pickles and files.
     n_nonpositive_degrees_ : int
-        Rows whose similarities to the others do not sum up to more than 0, where the approximation or the kernel has
-        negative ones, or to more than a millionth of the usual: they count as connected to nothing.
+        Number of rows without connections: their similarities to other rows have a sum of 0 or less, or in an
+        approximation of less than a millionth of the median.
     eigenvalues_ : array of shape (n_components,)
-        Of the normalised Laplacian, ascending.
-    approximation_, correction_, n_negative_, relative_error_
-        What happened to the kernel matrix.
+        Eigenvalues of the normalised Laplacian, ascending.
+    route_, approximation_, correction_, n_negative_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     n_clusters: int = 8
@@ -199,7 +205,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         """The cut of an approximation; a sample of the kernel's own values is searched for negative ones."""
         self._check_connected(a.factorization)
         n = a.factorization.shape[0]
-        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED), replace=False)))
+        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED_OBJECTS), replace=False)))
         nonnegative = _is_nonnegative(a.kernel)
         negative = not nonnegative and self._has_negative(Evaluator(a.kernel).block(some, some))
         d = degrees(a.factorization)
@@ -225,7 +231,7 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
 
     def _check_cut(self, cut: Cut, negative: bool, wanted: int) -> None:
         """Warn of an approximation that is too coarse, and of a graph in more pieces than eigenvectors."""
-        if not negative and cut.values[0] > 1.0 + COARSE:
+        if not negative and cut.values[0] > 1.0 + LAPLACIAN_TOLERANCE:
             warn(
                 f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
                 "and similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
@@ -245,13 +251,13 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
         parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
         if parts <= 1:
             return
-        told = (
+        message = (
             f"The approximation keeps no similarities between {parts} groups of its {f.n_blocks} blocks, and a cut "
             "finds those groups first. Use fewer blocks, or hand in approximation=krein.approximate(..., drop=0.0)."
         )
         if parts > self.n_clusters:
-            raise InputError(f"{told} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
-        warn(told)
+            raise InputError(f"{message} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
+        warn(message)
 
     def _has_negative(self, K: Array) -> bool:
         """Whether there are similarities below zero, and a warning if so."""
@@ -302,7 +308,7 @@ def by_rotation(embedding: Array, rng: np.random.Generator) -> Indices:
         met += np.abs(rows @ turn[:, j - 1])
         turn[:, j] = rows[np.argmin(met)]
     labels, fit = np.zeros(len(rows), dtype=np.intp), -np.inf
-    for _ in range(ROUNDS):
+    for _ in range(ROTATION_STEPS):
         labels = (rows @ turn).argmax(1)
         sums = np.zeros((p, p))
         np.add.at(sums, labels, rows)

@@ -22,7 +22,8 @@ from krein.persistence.values import Decoder, Encoder, MissingFunction, OtherMat
 
 __all__ = ["FORMAT", "load", "save"]
 
-FORMAT = 2  # raised when older versions could not read what this one writes
+# The number of the format is raised when older versions could not read what this one writes.
+FORMAT = 2
 SUFFIX = ".krein"
 
 
@@ -41,7 +42,8 @@ def save(
         Fitted or not. An exact one is kept with what predictions need, an approximated one with its training objects,
         which `approximation_` refers to.
     path : str or path
-        Ends in ".krein". What is there is replaced, once the new file is safely on disk.
+        Ends in ".krein". A file that is there is replaced, once the new one is safely on disk. Of a symbolic link the
+        target is replaced, and the link stays. A folder, device, FIFO or socket is an InputError.
     functions : dict of str to callable, optional
         Functions of your own that the model uses, a kernel for instance, under names. The file holds the names alone.
     matrices : dict of str to array or path of an .npy file, optional
@@ -66,8 +68,10 @@ def save(
     try:
         Decoder(encoder.arrays, named).run(encoder.entries)
     except Exception as error:  # what cannot be read is not written
-        told = str(error).rstrip(".") or type(error).__name__
-        raise InputError(f"This {type(model).__name__} cannot be saved, as it could not be loaded: {told}.") from error
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise InputError(
+            f"This {type(model).__name__} cannot be saved, as it could not be loaded: {reason}."
+        ) from error
     header = {"format": FORMAT, "krein": _version(), "class": type(model).__name__, "root": root["ref"]}
     write(target, {**header, "entries": encoder.entries}, encoder.arrays)
 
@@ -102,7 +106,7 @@ def load(
                 f"{_version()}, which reads up to format {FORMAT}. Install a newer one."
             )
         try:
-            arrays = file.arrays(header["checksums"])
+            arrays = file.arrays()
             model = Decoder(arrays, named).run(header["entries"])[header["root"]]
         except (ModelFileError, MemoryError, OSError):
             raise
@@ -119,8 +123,8 @@ def load(
                 "numbers. Hand in the matrix that the model was fitted on."
             ) from None
         except Exception as error:  # whatever it was, the file is the reason
-            told = str(error).rstrip(".") or type(error).__name__
-            raise ModelFileError(f"{source} holds no model that could be put together: {told}.") from error
+            reason = str(error).rstrip(".") or type(error).__name__
+            raise ModelFileError(f"{source} holds no model that could be put together: {reason}.") from error
     if type(model) not in MODELS or type(model).__name__ != header.get("class"):
         raise ModelFileError(f"{source} holds a {type(model).__name__} where its header says {header.get('class')!r}.")
     return model

@@ -11,13 +11,14 @@ import numpy as np
 
 from krein.approximation import Approximation
 from krein.errors import InputError
-from krein.estimators.expansion import FactoredExpansion, KernelExpansion
+from krein.estimators.decision import FactoredExpansion, KernelExpansion
 from krein.estimators.route import Given
 from krein.kernels import count_objects
 from krein.kernels.precomputed import GivenColumns
 
 __all__ = ["EarlierExpansion", "upgraded"]
 
+# Fitted machines no longer have these attributes.
 GONE = ("_direct", "_screened", "_rows", "_by_support", "_binding")
 
 

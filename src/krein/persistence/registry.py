@@ -27,7 +27,7 @@ from krein.choosing.by_error import Search
 from krein.choosing.by_score import Choice, Trial
 from krein.choosing.candidates import Look
 from krein.errors import InputError
-from krein.estimators.expansion import FactoredExpansion, KernelExpansion, NeighbourExpansion, PairExpansion
+from krein.estimators.decision import FactoredExpansion, KernelExpansion, NeighbourExpansion, PairExpansion
 from krein.estimators.gaussian_process.kernels import AsSklearn, FromSklearn
 from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.kernel_pca import Centred

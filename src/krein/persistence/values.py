@@ -24,27 +24,35 @@ from krein.persistence.registry import KINDS, kind_of
 
 __all__ = ["Decoder", "Encoder", "MissingFunction", "OtherMatrix"]
 
-DEPTH = 100  # of things in things: no model comes near
-REPEATS = 100  # how often, on average, an entry may stand for another that is shared: no model comes near
-TEXT = re.compile(r"<U([1-9][0-9]{0,8})|\|S([1-9][0-9]{0,8})")
-PACKED = 16  # strings of a list from which on they stand among the arrays
+# Values may be nested up to MAX_DEPTH deep; no model comes near.
+MAX_DEPTH = 100
+# Without sharing a file may have at most MAX_SHARING times as many entries as it has; no model comes near.
+MAX_SHARING = 100
+# A list of PACKED_LENGTH strings, or of as many similar arrays, is written as one array.
+PACKED_LENGTH = 16
+# A matrix that stays outside is recognized by FINGERPRINT_ROWS of its rows.
+FINGERPRINT_ROWS = 64
+# Saving warns before it copies a memory-mapped file of more than LARGE_FILE bytes.
+LARGE_FILE = 2**26
+# Unicode ends at LAST_CHARACTER; NumPy does not check what it is given.
 LAST_CHARACTER = 0x10FFFF
+# An array of text or bytes has one of these types, with a length of at least 1.
+TEXT_TYPE = re.compile(r"<U([1-9][0-9]{0,8})|\|S([1-9][0-9]{0,8})")
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+SEQUENCES: dict[str, Callable[..., Any]] = {"list": list, "tuple": tuple}
 
-ROWS = 64  # of a matrix that stays outside, by which it is known again
-ON_DISK = 2**26  # bytes of a file within a file that are worth a word
-
-Functions = Mapping[str, Any]  # names of what no file holds: functions, and matrices that stay where they are
+Entry = dict[str, Any]
+Named = Mapping[str, Any]  # the user's functions and matrices, of which a file holds the names
 
 
 class Encoder:
     """Takes objects apart; ``entries`` and ``arrays`` are what a file needs to have."""
 
-    def __init__(self, functions: Functions) -> None:
-        self.functions = functions
-        self.entries: list[dict[str, Any]] = []
+    def __init__(self, named: Named) -> None:
+        self.named = named
+        self.entries: list[Entry] = []
         self.arrays: dict[str, NDArray[Any]] = {}
-        self._known: dict[Any, tuple[int, Any]] = {}  # what was met, kept alive so that no other gets its address
+        self._known: dict[Any, tuple[int, Any]] = {}  # place and value; alive, so that no other value gets its address
 
     def value(self, value: Any, path: str = "", depth: int = 0) -> Any:
         """Return ``value`` as JSON: itself, or a reference to an entry. ``path`` says where it was met."""
@@ -52,8 +60,8 @@ class Encoder:
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
-        if depth > DEPTH:
-            raise InputError(f"{path[:80]}... holds things in things more than {DEPTH} deep, which is not kept.")
+        if depth > MAX_DEPTH:
+            raise InputError(f"{path[:80]}... is nested more than {MAX_DEPTH} deep, and cannot be saved. Flatten it.")
         key = _identity(value)
         if key not in self._known:
             entry = self._entry(value, path, depth + 1)
@@ -61,8 +69,8 @@ class Encoder:
             self._known[key] = (len(self.entries) - 1, value)
         return {"ref": self._known[key][0]}
 
-    def _entry(self, value: Any, path: str, depth: int) -> dict[str, Any]:
-        for name, given in self.functions.items():
+    def _entry(self, value: Any, path: str, depth: int) -> Entry:
+        for name, given in self.named.items():
             if isinstance(given, np.ndarray):
                 if _is_matrix(value, given):
                     return {"is": "matrix", "name": name, **fingerprint(given)}
@@ -74,14 +82,11 @@ class Encoder:
                 parts = kind.apart(value)
             except InputError as error:
                 raise InputError(f"{path or type(value).__name__} cannot be saved: {error}.") from None
-            return {
-                "is": kind.name,
-                "fields": {
-                    name: self.value(part, f"{path}.{name}" if path else name, depth) for name, part in parts.items()
-                },
-            }
+            before = f"{path}." if path else ""
+            fields = {name: self.value(part, before + name, depth) for name, part in parts.items()}
+            return {"is": kind.name, "fields": fields}
         if type(value) in (np.ndarray, np.memmap):
-            if isinstance(value, np.memmap) and value.nbytes > ON_DISK:
+            if isinstance(value, np.memmap) and value.nbytes > LARGE_FILE:
                 warn(
                     f"{path or 'values'} is a file of {value.nbytes / 1e6:.0f} MB ({value.filename}), and becomes part "
                     "of the model file. To leave it where it is give it a name, here and at krein.load: "
@@ -92,22 +97,22 @@ class Encoder:
             return {**self._array(np.asarray(value), path, depth), "is": "scalar"}
         if type(value) in (list, tuple):
             of = type(value).__name__
-            if len(value) >= PACKED and {type(item) for item in value} in ({str}, {bytes}):
+            if len(value) >= PACKED_LENGTH and {type(item) for item in value} in ({str}, {bytes}):
                 return {"is": "strings", "of": of, **self._strings(value, path)}
-            if len(value) >= PACKED and _alike(value):
-                return {"is": "arrays", "of": of, **self._end_to_end(value, path)}
-            return {"is": of, "items": [self.value(v, f"{path}.{i}", depth) for i, v in enumerate(value)]}
+            if len(value) >= PACKED_LENGTH and _differ_in_length_alone(value):
+                return {"is": "arrays", "of": of, **self._concatenated(value, path)}
+            return {"is": of, "items": self._all(value, path, depth)}
         if type(value) is dict:
             keys = [self.value(key, f"{path}.key{i}", depth) for i, key in enumerate(value)]
             return {"is": "dict", "keys": keys, "values": self._all(value.values(), path, depth)}
         if type(value) is bytes:
-            return {"is": "bytes", "array": self._kept(np.frombuffer(value, np.uint8), path)}
+            return {"is": "bytes", "array": self._store(np.frombuffer(value, np.uint8), path)}
         raise InputError(_refusal(value, path))
 
     def _all(self, values: Any, path: str, depth: int) -> list[Any]:
         return [self.value(value, f"{path}.{i}", depth) for i, value in enumerate(values)]
 
-    def _array(self, a: NDArray[Any], path: str, depth: int) -> dict[str, Any]:
+    def _array(self, a: NDArray[Any], path: str, depth: int) -> Entry:
         a = np.asarray(a)
         shape = list(a.shape)
         if a.dtype.kind == "O":
@@ -115,31 +120,32 @@ class Encoder:
         a = a.astype(a.dtype.newbyteorder("<"), copy=False)
         if a.dtype.kind in "US" and a.dtype.itemsize:
             raw = np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8)
-            return {"is": "text", "dtype": a.dtype.str, "shape": shape, "array": self._kept(raw, path)}
+            return {"is": "text", "dtype": a.dtype.str, "shape": shape, "array": self._store(raw, path)}
         if a.dtype.newbyteorder("=") not in NAMES:
             raise InputError(f"{path} is an array of {a.dtype}, which is not kept. Convert it first.")
         if a.ndim > 1 and a.flags.f_contiguous and not a.flags.c_contiguous:  # products round as the layout has it
-            return {"is": "array", "order": "F", "array": self._kept(a.T, path)}
-        return {"is": "array", "array": self._kept(a, path)}
+            return {"is": "array", "order": "F", "array": self._store(a.T, path)}
+        return {"is": "array", "array": self._store(a, path)}
 
-    def _end_to_end(self, values: Any, path: str) -> dict[str, Any]:
+    def _concatenated(self, values: Any, path: str) -> Entry:
         lengths = np.array([len(a) for a in values], dtype="<i8")
         whole = np.concatenate(values)
         return {
-            "array": self._kept(whole.astype(whole.dtype.newbyteorder("<"), copy=False), path),
-            "lengths": self._kept(lengths, f"{path}.lengths"),
+            "array": self._store(whole.astype(whole.dtype.newbyteorder("<"), copy=False), path),
+            "lengths": self._store(lengths, f"{path}.lengths"),
         }
 
-    def _strings(self, values: Any, path: str) -> dict[str, Any]:
+    def _strings(self, values: Any, path: str) -> Entry:
         raw = [v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v for v in values]
         lengths = np.array([len(v) for v in raw], dtype="<i8")
         return {
             "kind": type(values[0]).__name__,
-            "text": self._kept(np.frombuffer(b"".join(raw), np.uint8), path),
-            "lengths": self._kept(lengths, f"{path}.lengths"),
+            "text": self._store(np.frombuffer(b"".join(raw), np.uint8), path),
+            "lengths": self._store(lengths, f"{path}.lengths"),
         }
 
-    def _kept(self, a: NDArray[Any], path: str) -> str:
+    def _store(self, a: NDArray[Any], path: str) -> str:
+        """Add an array to the file and return its name, which is the path with as many quotes as make it unique."""
         name = path or "values"
         while name in self.arrays or name in (SEAL, "__metadata__"):
             name += "'"
@@ -147,8 +153,8 @@ class Encoder:
         return name
 
 
-def _alike(values: Any) -> bool:
-    """Whether all are arrays that differ in length alone, as sequences do: then they are kept as one."""
+def _differ_in_length_alone(values: Any) -> bool:
+    """Return whether all are arrays that could be concatenated, as sequences can."""
     first = values[0]
     if type(first) is not np.ndarray or first.ndim == 0 or first.dtype.newbyteorder("=") not in NAMES:
         return False
@@ -159,7 +165,7 @@ def _alike(values: Any) -> bool:
 
 
 def _identity(value: Any) -> Any:
-    """What makes a value the same: for arrays the numbers in memory, for the others the object."""
+    """Return a key that is equal for arrays of the same memory, type and layout, and for the same object otherwise."""
     if type(value) in (np.ndarray, np.memmap) and value.size:
         place = value.__array_interface__["data"][0]
         return place, value.dtype.str, value.shape, value.strides
@@ -183,9 +189,9 @@ def _refusal(value: Any, path: str) -> str:
     )
 
 
-def fingerprint(S: NDArray[Any]) -> dict[str, Any]:
-    """What a matrix that stays outside is known by: shape, type, and some of its rows."""
-    some = np.unique(np.linspace(0, max(0, len(S) - 1), ROWS).astype(int)) if len(S) else np.arange(0)
+def fingerprint(S: NDArray[Any]) -> Entry:
+    """Return what a matrix that stays outside is recognized by: shape, type, and a checksum of some of its rows."""
+    some = np.unique(np.linspace(0, max(0, len(S) - 1), FINGERPRINT_ROWS).astype(int)) if len(S) else np.arange(0)
     digest = hashlib.sha256()
     for i in some:
         digest.update(np.ascontiguousarray(S[i], dtype=S.dtype.newbyteorder("<")).tobytes())
@@ -193,7 +199,7 @@ def fingerprint(S: NDArray[Any]) -> dict[str, Any]:
 
 
 def _is_matrix(value: Any, given: NDArray[Any]) -> bool:
-    """Whether a value is this array: the same memory, or the same file."""
+    """Return whether a value is this array: the same memory, or the same file."""
     if not isinstance(value, np.ndarray) or value.shape != given.shape or value.dtype != given.dtype:
         return False
     if isinstance(value, np.memmap) and isinstance(given, np.memmap) and value.filename is not None:
@@ -206,23 +212,23 @@ def _is_matrix(value: Any, given: NDArray[Any]) -> bool:
 class Decoder:
     """Puts objects together from ``entries`` and ``arrays``; anything unexpected is a ValueError or its like."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], functions: Functions) -> None:
-        self.functions = functions
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], named: Named) -> None:
+        self.named = named
         self._arrays = dict(arrays)
         self._made: list[Any] = []
         self._depths: list[int] = []
-        self._weights: list[int] = []  # entries each would be if nothing were shared
-        self._met: list[int] = []  # references of the entry at hand
+        self._weights: list[int] = []  # how many entries each would be if nothing were shared
+        self._met: list[int] = []  # the references of the current entry
 
     def run(self, entries: list[Any]) -> list[Any]:
         """Return the object of each entry."""
-        most = REPEATS * len(entries) + 10_000
+        most = MAX_SHARING * len(entries) + 10_000
         for entry in entries:
             self._met = []
             made = self._entry(entry)
             depth = 1 + max((self._depths[i] for i in self._met), default=0)
             weight = 1 + sum(self._weights[i] for i in self._met)
-            if depth > 2 * DEPTH or weight > most:
+            if depth > 2 * MAX_DEPTH or weight > most:
                 raise ValueError("it is nested without end")
             self._made.append(made)
             self._depths.append(depth)
@@ -244,7 +250,7 @@ class Decoder:
                 return self._made[place]
         raise ValueError(f"{str(given)[:80]} stands for nothing")
 
-    def _entry(self, entry: dict[str, Any]) -> Any:
+    def _entry(self, entry: Entry) -> Any:
         kind = entry["is"]
         if kind in KINDS:
             _only(entry, "fields")
@@ -255,37 +261,36 @@ class Decoder:
 
     # -- one method for each kind of entry -------------------------------------------------------------------------
 
-    def _function(self, entry: dict[str, Any]) -> Any:
+    def _function(self, entry: Entry) -> Any:
         _only(entry, "name")
         name = str(entry["name"])
-        if name not in self.functions:
+        if name not in self.named:
             raise MissingFunction(name, "function", "functions")
-        return self.functions[name]
+        return self.named[name]
 
-    def _matrix(self, entry: dict[str, Any]) -> Any:
+    def _matrix(self, entry: Entry) -> Any:
         _only(entry, "name", "shape", "dtype", "checksum")
         name = str(entry["name"])
-        if name not in self.functions:
+        if name not in self.named:
             raise MissingFunction(name, "matrix", "matrices")
-        given = self.functions[name]
-        known = {key: entry[key] for key in ("shape", "dtype", "checksum")}
-        if not isinstance(given, np.ndarray) or (seen := fingerprint(given)) != known:
-            kind = (
-                f"{type(given).__name__}" if not isinstance(given, np.ndarray) else f"{seen['dtype']} {seen['shape']}"
-            )
-            raise OtherMatrix(name, f"{str(known['dtype'])[:20]} {str(known['shape'])[:40]}", kind)
+        given = self.named[name]
+        before = f"{str(entry['dtype'])[:20]} {str(entry['shape'])[:40]}"
+        if not isinstance(given, np.ndarray):
+            raise OtherMatrix(name, before, type(given).__name__)
+        if {"is": "matrix", "name": name, **fingerprint(given)} != entry:
+            raise OtherMatrix(name, before, f"{given.dtype.newbyteorder('<').str} {list(given.shape)}")
         return given
 
-    def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
+    def _array(self, entry: Entry) -> NDArray[Any]:
         _only(entry, "array", "order")
         a = self._taken(entry["array"])
         if entry.get("order", "F") != "F":
             raise ValueError("an array has an order that is not known")
         return a.T if "order" in entry else a
 
-    def _text(self, entry: dict[str, Any]) -> NDArray[Any]:
+    def _text(self, entry: Entry) -> NDArray[Any]:
         _only(entry, "array", "dtype", "shape")
-        if not TEXT.fullmatch(entry["dtype"]):
+        if not TEXT_TYPE.fullmatch(entry["dtype"]):
             raise ValueError("text is in a type that is not known")
         raw = self._bytes(entry["array"])
         dtype = np.dtype(entry["dtype"])
@@ -294,13 +299,13 @@ class Decoder:
         text: NDArray[Any] = raw.view(dtype)
         return text.reshape(_shape(entry["shape"], raw.size // dtype.itemsize))
 
-    def _scalar(self, entry: dict[str, Any]) -> Any:
+    def _scalar(self, entry: Entry) -> Any:
         a = self._text(entry) if "dtype" in entry else self._array(entry)
         if a.shape != ():
             raise ValueError("a single value has a shape")
         return a[()]
 
-    def _objects(self, entry: dict[str, Any]) -> NDArray[Any]:
+    def _objects(self, entry: Entry) -> NDArray[Any]:
         _only(entry, "shape", "items")
         items = self.value(entry["items"])
         if not isinstance(items, list):
@@ -310,12 +315,11 @@ class Decoder:
             out[i] = item
         return out.reshape(_shape(entry["shape"], len(items)))
 
-    def _list(self, entry: dict[str, Any]) -> Any:
+    def _list(self, entry: Entry) -> Any:
         _only(entry, "items")
-        items = [self.value(item) for item in entry["items"]]
-        return items if entry["is"] == "list" else tuple(items)
+        return SEQUENCES[entry["is"]](map(self.value, entry["items"]))
 
-    def _dict(self, entry: dict[str, Any]) -> dict[Any, Any]:
+    def _dict(self, entry: Entry) -> dict[Any, Any]:
         _only(entry, "keys", "values")
         keys = [self.value(key) for key in entry["keys"]]
         found = dict(zip(keys, map(self.value, entry["values"]), strict=True))
@@ -323,18 +327,18 @@ class Decoder:
             raise ValueError("a key stands twice")
         return found
 
-    def _strings(self, entry: dict[str, Any]) -> Any:
+    def _strings(self, entry: Entry) -> Any:
         _only(entry, "of", "kind", "text", "lengths")
         parts = self._split(self._bytes(entry["text"]).tobytes(), entry["lengths"])
         readers = {"str": lambda raw: raw.decode("utf-8", "surrogatepass"), "bytes": bytes}
-        return {"list": list, "tuple": tuple}[entry["of"]](map(readers[entry["kind"]], parts))
+        return SEQUENCES[entry["of"]](map(readers[entry["kind"]], parts))
 
-    def _arrays_in(self, entry: dict[str, Any]) -> Any:
+    def _arrays_in(self, entry: Entry) -> Any:
         _only(entry, "of", "array", "lengths")
         whole = self._taken(entry["array"])
         if whole.ndim == 0:
             raise ValueError("sequences stand in a single number")
-        return {"list": list, "tuple": tuple}[entry["of"]](self._split(whole, entry["lengths"]))
+        return SEQUENCES[entry["of"]](self._split(whole, entry["lengths"]))
 
     def _split(self, whole: Any, name: Any) -> list[Any]:
         """Parts of these lengths, end to end."""
@@ -346,7 +350,7 @@ class Decoder:
             raise ValueError("lengths do not add up to what there is")
         return [whole[start:end] for start, end in pairwise(ends)]
 
-    def _plain_bytes(self, entry: dict[str, Any]) -> bytes:
+    def _plain_bytes(self, entry: Entry) -> bytes:
         _only(entry, "array")
         return self._bytes(entry["array"]).tobytes()
 
@@ -370,7 +374,7 @@ class OtherMatrix(Exception):
     """A matrix that is not the one that was saved with; its name, what it was, and what it is."""
 
 
-_READERS: dict[Any, Callable[[Decoder, dict[str, Any]], Any]] = {
+_READERS: dict[Any, Callable[[Decoder, Entry], Any]] = {
     "function": Decoder._function,
     "matrix": Decoder._matrix,
     "array": Decoder._array,
@@ -386,7 +390,7 @@ _READERS: dict[Any, Callable[[Decoder, dict[str, Any]], Any]] = {
 }
 
 
-def _only(entry: dict[str, Any], *names: str) -> None:
+def _only(entry: Entry, *names: str) -> None:
     if unknown := sorted(set(entry) - {"is", *names}):
         raise ValueError(f"{entry['is']!r} has {unknown[0]!r}, which this version of krein does not know")
 

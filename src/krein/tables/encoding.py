@@ -1,77 +1,55 @@
 """Columns of numbers and categories to rows of numbers, the same way for training and new rows.
 
-In: a `Frame`. Out: an (n, d) array. Numbers are centred and scaled, missing ones replaced by the median; a column of
-text becomes one column per category. What was done is said in `notes`.
+In: a `Frame`. Out: an (n, d) array. Missing numbers become the median of their column, then numbers are centred and
+scaled. A column of text becomes one column per category. `Encoder.notes` says what was done.
+
+The learned values are plain dataclasses rather than scikit-learn's transformers, so that a model file can be loaded
+without executing anything in it. Numeric columns are processed as matrices, not one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.errors import InputError
-from krein.tables.reading import Frame, is_text
+from krein.tables.reading import Column, Frame, is_text
 
 __all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for"]
 
 SCALES = ("standard", "minmax", "none")
-MOST = 100  # categories of a column
+# A text column with more than MAX_CATEGORIES different values is refused.
+MAX_CATEGORIES = 100
+# Numeric columns are processed in blocks of at most BLOCK_VALUES values, or one column if that is longer.
+BLOCK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A numeric column: what a missing value becomes, then (value - centre) / scale."""
+    """A numeric column: missing values become ``fill``, then x becomes (x - centre) / scale."""
 
     name: str
     fill: float
     centre: float
     scale: float
 
-    def odd(self, column: Any) -> int:
-        """How many values are missing."""
-        return int(np.isnan(column).sum())
-
-    @property
-    def remedy(self) -> str:
-        """What is done to those."""
-        return f"missing in {{}} of {{}} rows, replaced by the median {self.fill:g}"
-
-    def encode(self, column: Any) -> Array:
-        """The column as (n, 1)."""
-        if is_text(column):
-            raise InputError(
-                f"Column {self.name!r} held numbers when the model was fitted; here it holds text, as "
-                f"{_first(word for word in column if word and not _is_number(word))!r}."
-            )
-        _finite(self.name, column)
-        filled = np.where(np.isnan(column), self.fill, column)
-        return np.asarray((filled - self.centre) / self.scale)[:, None]
-
 
 @dataclass(frozen=True)
 class Categories:
-    """A column of text: 1 in the column of its category, 0 elsewhere; categories not seen before are 0 everywhere."""
+    """A text column: 1 in the column of its category, 0 elsewhere; an unknown category is 0 everywhere."""
 
     name: str
     values: tuple[str, ...]
 
-    remedy: ClassVar[str] = "{} of {} rows hold none of the categories the model was fitted on"
-
-    def odd(self, column: Any) -> int:
-        """How many values are none of the categories."""
-        known = set(self.values)
-        return sum(word not in known for word in self._words(column))
-
-    def encode(self, column: Any) -> Array:
-        """The column as (n, categories)."""
-        return np.asarray(self._words(column)[:, None] == np.array(self.values, dtype=object), dtype=np.float64)
-
-    def _words(self, column: Any) -> Any:
-        return column if is_text(column) else np.array([f"{v:.15g}" if v == v else "" for v in column], dtype=object)
+    def codes(self, column: Column) -> Indices:
+        """Return the position of each value among the categories, -1 for an unknown one."""
+        words = column if is_text(column) else [f"{v:.15g}" if v == v else "" for v in column]
+        positions = {value: i for i, value in enumerate(self.values)}
+        return np.array([positions.get(word, -1) for word in words], dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -82,22 +60,27 @@ class Encoder:
     notes: tuple[str, ...] = ()
 
     def __call__(self, frame: Frame) -> Array:
-        """Rows of numbers; the frame must have the columns of the fit, in whatever order."""
-        missing = [c.name for c in self.columns if c.name not in frame.names]
+        """Return rows of numbers; the frame must have the columns of the fit, in any order."""
+        missing = [c.name for c in self.columns if c.name not in frame]
         if missing:
             raise InputError(
                 f"The file lacks {len(missing)} of the {len(self.columns)} columns the model was fitted on: "
                 f"{', '.join(missing[:8])}. It has {', '.join(frame.names[:8])}."
             )
-        return np.hstack([column.encode(frame[column.name]) for column in self.columns])
-
-    def odd(self, frame: Frame) -> dict[str, int]:
-        """How many values of each column are missing, or none of the categories; 0 for most."""
-        return {column.name: column.odd(frame[column.name]) for column in self.columns}
-
-    def told(self, odd: dict[str, int], n: int) -> list[str]:
-        """What is to be said of those in ``n`` rows."""
-        return [f"{c.name}: {c.remedy.format(odd[c.name], n)}" for c in self.columns if odd[c.name]]
+        ends = np.cumsum([len(c.values) if isinstance(c, Categories) else 1 for c in self.columns])
+        X = np.zeros((len(frame), ends[-1]))
+        numbers = {c.name: (e - 1, c) for e, c in zip(ends, self.columns, strict=True) if isinstance(c, Numbers)}
+        for names, values in _blocks(frame, [*numbers]):
+            places, columns = zip(*(numbers[name] for name in names), strict=True)
+            fill, centre, scale = np.array([(c.fill, c.centre, c.scale) for c in columns]).T[:, :, None]
+            filled = np.where(np.isnan(values), fill, values)
+            X[:, places] = ((filled - centre) / scale).T
+        for end, column in zip(ends, self.columns, strict=True):
+            if isinstance(column, Categories):
+                codes = column.codes(frame[column.name])
+                known = np.flatnonzero(codes >= 0)
+                X[known, end - len(column.values) + codes[known]] = 1.0
+        return X
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,87 +91,134 @@ class Encoder:
             for name in ((c.name,) if isinstance(c, Numbers) else (f"{c.name}={v or 'missing'}" for v in c.values))
         )
 
+    def count_unknown(self, frame: Frame) -> dict[str, int]:
+        """Return, per column, the number of missing numbers or unknown categories, where there are any."""
+        counts: dict[str, int] = {}
+        for names, values in _blocks(frame, [c.name for c in self.columns if isinstance(c, Numbers)]):
+            counts |= zip(names, np.isnan(values).sum(axis=1).tolist(), strict=True)
+        for column in self.columns:
+            if isinstance(column, Categories):
+                counts[column.name] = int(np.sum(column.codes(frame[column.name]) < 0))
+        return {name: n for name, n in counts.items() if n}
+
+    def describe_unknown(self, counts: dict[str, int], n_rows: int) -> list[str]:
+        """Return a sentence for each column of ``counts``, which are those of `count_unknown` in ``n_rows`` rows."""
+        return [
+            f"{c.name}: {counts[c.name]} of {n_rows} rows hold none of the categories the model was fitted on"
+            if isinstance(c, Categories)
+            else _about_missing(c.name, counts[c.name], n_rows, c.fill)
+            for c in self.columns
+            if c.name in counts
+        ]
+
 
 def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
-    """The encoder fitted to ``frame``: "standard" to mean 0 and spread 1, "minmax" to [0, 1], "none" as it is."""
-    made: list[Numbers | Categories] = []
-    notes: list[str] = []
-    constant = []
+    """Return the encoder fitted to ``frame``.
+
+    Parameters
+    ----------
+    frame : Frame
+    scale : {"standard", "minmax", "none"}, default="standard"
+        Scale numbers to mean 0 and standard deviation 1, to [0, 1], or not at all.
+    """
+    if not frame.names:
+        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
+    learned: dict[str, Numbers | Categories] = {}
+    notes: dict[str, str] = {}
+    constant: list[str] = []
+    numeric = [name for name, column in zip(frame.names, frame.columns, strict=True) if not is_text(column)]
+    for names, values in _blocks(frame, numeric):
+        n_missing = np.isnan(values).sum(axis=1)
+        fill = np.median(values, axis=1)
+        for i in np.flatnonzero(n_missing):
+            if n_missing[i] == len(frame):
+                raise InputError(f"Column {names[i]!r} is missing in every row. Leave it out with --drop {names[i]}.")
+            fill[i] = np.nanmedian(values[i])
+            values[i] = np.where(np.isnan(values[i]), fill[i], values[i])
+            notes[names[i]] = _about_missing(names[i], n_missing[i], len(frame), fill[i])
+        centre, spread = _centre_and_spread(values, scale)
+        constant += [names[i] for i in np.flatnonzero(spread == 0.0)]
+        spread[spread == 0.0] = 1.0
+        learned |= {
+            name: Numbers(name, *row)
+            for name, row in zip(names, np.stack([fill, centre, spread], axis=1).tolist(), strict=True)
+        }
     for name, column in zip(frame.names, frame.columns, strict=True):
         if is_text(column):
-            found = tuple(sorted(set(column.tolist())))
-            numbers = _about_numbers(column)
-            if len(found) > MOST:
+            learned[name], notes[name] = _categories(name, column)
+    listed = [notes[name] for name in frame.names if name in notes]
+    if constant:
+        listed.append(f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}: constant, of no use")
+    return Encoder(tuple(learned[name] for name in frame.names), tuple(listed))
+
+
+def _blocks(frame: Frame, names: list[str]) -> Iterator[tuple[list[str], Array]]:
+    """Yield some of the ``names`` at a time, with the values of these numeric columns as a new (k, n) array."""
+    step = max(1, BLOCK_VALUES // max(1, len(frame)))
+    for start in range(0, len(names), step):
+        block = names[start : start + step]
+        columns = [frame[name] for name in block]
+        for name, column in zip(block, columns, strict=True):
+            if is_text(column):
+                word = next((word for word in column if word and not _is_number(word)), column[0])
                 raise InputError(
-                    f"Column {name!r} holds {len(found)} different texts, more than the {MOST} categories that can "
-                    f"become columns{numbers}. Leave it out with --drop {name}"
-                    + ("." if numbers else ", or compare the texts with --kernel edit.")
+                    f"Column {name!r} held numbers when the model was fitted; here it holds text, as {word[:40]!r}."
                 )
-            made.append(Categories(name, found))
-            notes.append(f"{name}: {_about_categories(column, len(found))}{numbers}")
-            continue
-        _finite(name, column)
-        gaps = np.isnan(column)
-        if gaps.all():
-            raise InputError(f"Column {name!r} is missing in every row. Leave it out with --drop {name}.")
-        fill = float(np.median(column[~gaps]))
-        if gaps.any():
-            notes.append(f"{name}: {Numbers(name, fill, 0.0, 1.0).remedy.format(int(gaps.sum()), len(column))}")
-        centre, spread = _scales(np.where(gaps, fill, column), scale)
-        if spread == 0.0:
-            constant.append(name)
-            spread = 1.0
-        made.append(Numbers(name, fill, centre, spread))
-    notes += _about_constant(constant)
-    if not made:
-        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
-    return Encoder(tuple(made), tuple(notes))
+        values = np.concatenate(columns).reshape(len(block), len(frame))
+        infinite = np.isinf(values).any(axis=1)
+        if infinite.any():
+            name = block[infinite.argmax()]
+            raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
+        yield block, values
 
 
-def _finite(name: str, column: Array) -> None:
-    if np.isinf(column).any():
-        raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
+def _centre_and_spread(values: Array, scale: str) -> tuple[Array, Array]:
+    """Return what is subtracted from each row of ``values`` and what divides it, 0 for a constant row."""
+    if scale == "none":
+        return np.zeros(len(values)), np.ones(len(values))
+    low, high = values.min(axis=1), values.max(axis=1)
+    if scale == "minmax":
+        return low, high - low
+    return values.mean(axis=1), np.where(low == high, 0.0, values.std(axis=1))
 
 
-def _is_number(word: str) -> bool:
+def _categories(name: str, column: Column) -> tuple[Categories, str]:
+    """Return the categories of a text column and a note about them."""
+    values = tuple(sorted(set(column.tolist())))
+    numbers = _about_numbers(column)
+    if len(values) > MAX_CATEGORIES:
+        raise InputError(
+            f"Column {name!r} holds {len(values)} different texts, more than the {MAX_CATEGORIES} categories that can "
+            f"become columns{numbers}. Leave it out with --drop {name}"
+            + ("." if numbers else ", or compare the texts with --kernel edit.")
+        )
+    n_missing = int(np.sum(column == ""))
+    note = f"text, {len(values)} categories, one column each"
+    if len(values) == 1:
+        note = "the same text in every row, of no use"
+    elif len(values) == len(column):
+        note += ", different in every row: of no use as such"
+    elif n_missing:
+        note += f" (missing in {n_missing} row{'s' * (n_missing != 1)}: a category of its own)"
+    return Categories(name, values), f"{name}: {note}{numbers}"
+
+
+def _about_missing(name: str, n_missing: int, n_rows: int, fill: float) -> str:
+    return f"{name}: missing in {n_missing} of {n_rows} rows, replaced by the median {fill:g}"
+
+
+def _about_numbers(column: Column) -> str:
+    """Return why a column is text if most of its values are numbers, otherwise nothing."""
+    present = [word for word in column.tolist() if word]
+    words = [word for word in present if not _is_number(word)]
+    if not words or 2 * len(words) >= len(present):
+        return ""
+    return f"; {len(present) - len(words)} of its {len(present)} values are numbers, but {words[0][:40]!r} is not"
+
+
+def _is_number(word: Any) -> bool:
     try:
         float(word)
     except ValueError:
         return False
     return True
-
-
-def _first(words: Iterable[str]) -> str:
-    return next(iter(words))[:40]
-
-
-def _about_categories(column: Any, n_different: int) -> str:
-    if n_different == 1:
-        return "the same text in every row, of no use"
-    absent = int(np.sum(column == ""))
-    told = f" (missing in {absent} row{'s' * (absent != 1)}: a category of its own)" if absent else ""
-    if n_different == len(column):
-        told = ", different in every row: of no use as such"
-    return f"text, {n_different} categories, one column each{told}"
-
-
-def _about_numbers(column: Any) -> str:
-    """What makes a column of numbers one of text, if most of its values are numbers."""
-    present = [word for word in column.tolist() if word]
-    words = [word for word in present if not _is_number(word)]
-    if not words or 2 * len(words) >= len(present):
-        return ""
-    return f"; {len(present) - len(words)} of its {len(present)} values are numbers, but {_first(words)!r} is not"
-
-
-def _scales(column: Array, scale: str) -> tuple[float, float]:
-    if scale == "none":
-        return 0.0, 1.0
-    if scale == "minmax":
-        return float(column.min()), float(np.ptp(column))
-    return float(column.mean()), float(column.std())
-
-
-def _about_constant(names: Iterable[str]) -> list[str]:
-    names = list(names)
-    return [f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}: constant, of no use"] if names else []

@@ -1,12 +1,13 @@
-"""From a file's columns to a judged and fitted machine, and from new rows to predictions.
+"""From the columns of a file to a scored and fitted model, and from new rows to predictions.
 
-In: a `Frame` and the name of its target. Out: a `Model`, which knows its columns by name, how it scored on rows it had
-not seen, and how to predict the rows of another file.
+In: a `Frame` and the name of its target. Out: a `Model`, which holds the names of its columns, its score on rows held
+out, and the fitted estimator that predicts the rows of another file.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
@@ -26,50 +27,57 @@ from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectr
 from krein.kernels.geometry import unit_rows
 from krein.kernels.names import NAMES
 from krein.tables.encoding import Categories, Encoder, encoder_for
-from krein.tables.reading import Column, Frame, is_text, typed
+from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
 
 __all__ = [
     "KERNELS",
     "MACHINES",
-    "ON_SPHERE",
+    "SPHERE_KERNELS",
     "TASKS",
     "Model",
     "Score",
-    "answers",
+    "comparable_objects",
+    "find_target",
+    "keep_spelling",
+    "kernel_parameter_names",
     "learn",
-    "objects_of",
-    "parameters_of",
-    "spelled",
-    "target_of",
+    "target_values",
     "text_column",
     "text_kernel",
 ]
 
 TASKS = ("auto", "classification", "regression")
-TARGETS = ("target", "label", "y", "class")  # a column of such a name is taken for the target without being named
+# A column with one of these names is the target if none is given.
+TARGET_NAMES = ("target", "label", "y", "class")
 MACHINES = ("auto", "svm", "ridge", "gp")
-CLASSES = 20  # different whole numbers in a target up to which it is taken for classes
-SVM_ROWS = 20_000  # beyond, "auto" takes the ridge classifier: as accurate, and its alpha costs nothing to find
-EXACT = 2.0**53  # whole numbers up to here are told apart as float64
-HELD_OUT = 100_000  # rows beyond which one part held out replaces the folds
-ON_TEXT: dict[str, type[Kernel]] = {
+# A target of at most MAX_CLASSES different whole numbers is taken for classes.
+MAX_CLASSES = 20
+# Above MAX_SVM_ROWS rows, machine="auto" is the ridge classifier: it is as accurate, and its alpha is found for free.
+MAX_SVM_ROWS = 20_000
+# float64 represents every whole number up to MAX_EXACT_INTEGER exactly.
+MAX_EXACT_INTEGER = 2.0**53
+# Above MAX_FOLD_ROWS rows, one part held out replaces the cross-validation.
+MAX_FOLD_ROWS = 100_000
+# These kernels compare texts.
+TEXT_KERNELS: dict[str, type[Kernel]] = {
     "edit": EditSimilarity,
     "jaro-winkler": JaroWinkler,
     "spectrum": Spectrum,
     "alignment": Alignment,
-}  # kernels that compare texts
-KERNELS = (*sorted(NAMES), *ON_TEXT)
-ON_SPHERE = ("sphere-polynomial",)  # kernels that want rows of length 1
+}
+KERNELS = (*sorted(NAMES), *TEXT_KERNELS)
+# These kernels need rows of length 1.
+SPHERE_KERNELS = ("sphere-polynomial",)
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a machine did on rows it had not seen."""
+    """The score of a model on rows held out."""
 
     name: str  # "accuracy" or "R²"
     values: tuple[float, ...]  # one per fold
     n_tested: int
-    baseline: float  # the same of always answering the commonest class, or the mean
+    baseline: float  # the score of always predicting the most frequent class, or the mean
 
     @property
     def mean(self) -> float:
@@ -77,7 +85,7 @@ class Score:
 
     @property
     def error(self) -> float | None:
-        """The standard error of the mean: over folds, or of a share of the one part held out; one R² has none."""
+        """The standard error of the mean over the folds; of one part held out that of the accuracy, None for R²."""
         if len(self.values) > 1:
             return float(np.std(self.values, ddof=1) / math.sqrt(len(self.values)))
         return math.sqrt(self.mean * (1.0 - self.mean) / self.n_tested) if self.name == "accuracy" else None
@@ -85,15 +93,15 @@ class Score:
 
 @dataclass(eq=False)
 class Model:
-    """A fitted machine with the columns it was fitted on."""
+    """A fitted estimator with the columns it was fitted on."""
 
     estimator: Any
     target: str
     task: str
-    text: str | None  # the column whose texts are compared, or
-    encoder: Encoder | None  # how the columns become numbers
-    sphere: bool  # rows are brought to length 1
-    offset: float  # what is added to every value: a kernel machine without intercept learns what is around it
+    text: str | None  # the column whose texts are compared, None if columns are encoded as numbers
+    encoder: Encoder | None  # the encoding of the columns, None if texts are compared
+    sphere: bool  # whether rows are scaled to length 1
+    offset: float  # the mean of a regression target, which kernel ridge has no intercept for
     score: Score | None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -105,29 +113,29 @@ class Model:
         return (self.text,) if self.text is not None else ()
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The columns to read as text, whatever the rows at hand look like; labels that are text too."""
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns to read as text in every file: those that were text in the fit, and a target with text labels."""
         found = [c.name for c in self.encoder.columns if isinstance(c, Categories)] if self.encoder else [*self.columns]
         labels = getattr(self.estimator, "classes_", None)
         return (*found, self.target) if labels is not None and labels.dtype.kind not in "biuf" else tuple(found)
 
     def objects(self, frame: Frame) -> Any:
-        """What the machine compares: rows of numbers, or a list of texts."""
-        return objects_of(frame, self.text, self.encoder, self.sphere)
+        """Return what the kernel compares: rows of numbers, or a list of texts."""
+        return comparable_objects(frame, self.text, self.encoder, self.sphere)
 
     def predict(self, frame: Frame) -> NDArray[Any]:
-        """The class or value of each row; columns the model does not know are left alone."""
+        """Return the class or value of each row; other columns than those of the fit are ignored."""
         return self._shifted(self.estimator.predict(self.objects(frame)))
 
     def predict_with_std(self, frame: Frame) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Mean and standard deviation, for a Gaussian process."""
+        """Return the mean and standard deviation of each row, for a Gaussian process."""
         if not isinstance(self.estimator, GaussianProcessRegressor):
             raise InputError(f"Only a Gaussian process says how sure it is; this is {type(self.estimator).__name__}.")
         mean, std = self.estimator.predict(self.objects(frame), return_std=True)
         return self._shifted(mean), std
 
     def report(self, path: Any, inspection: Any = None, **options: Any) -> Path:
-        """Write what is known of it as one HTML page (`krein.report.write`), and an inspection of its data if given."""
+        """Write a report of the model, and of an inspection of its data if given, as one HTML page."""
         from krein.report import write
 
         return write(path, inspection, self, **options)
@@ -146,20 +154,37 @@ def learn(
     folds: int = 5,
     random_state: int = 0,
     verbose: int = 0,
-    say: Callable[[str], Any] = lambda line: None,
+    progress: Callable[[str], Any] = lambda line: None,
     parameters: dict[str, Any] | None = None,
 ) -> Model:
-    """Return a model of ``target``, scored on rows held out and then fitted to all of them.
+    """Return a model of ``target``, scored by cross-validation and then fitted to all rows.
 
-    ``parameters`` go to the machine: kernel, C, alpha, max_memory and so on. Everything, the scaling of columns
-    included, is learned from the training rows of each fold alone. ``verbose`` shows bars, ``say`` is told of folds.
+    Everything, including the scaling of columns, is learned from the training rows of each fold alone.
+
+    Parameters
+    ----------
+    frame : Frame
+    target : str
+        Name or number of the target column.
+    task : {"auto", "classification", "regression"}, default="auto"
+    machine : {"auto", "svm", "ridge", "gp"}, default="auto"
+    scale : {"standard", "minmax", "none"}, default="standard"
+    folds : int, default=5
+        Folds of the cross-validation; 0 for none.
+    random_state : int, default=0
+    verbose : int, default=0
+        Whether to show progress bars.
+    progress : callable, optional
+        Called with a line of text after each fold.
+    parameters : dict, optional
+        Parameters of the estimator, such as kernel, C, alpha or max_memory.
     """
     one_of("task", task, TASKS)
     one_of("machine", machine, MACHINES)
     parameters = {"kernel": "rbf"} | (parameters or {}) | {"random_state": random_state, "verbose": verbose}
     target = frame.name_of(target)
     rest = frame.without([target])
-    y, task = answers(frame[target], target, task)
+    y, task = target_values(frame[target], target, task)
     classes = task == "classification"
     named = parameters["kernel"]
     text = text_column(rest, named)
@@ -171,7 +196,7 @@ def learn(
         part = rest.take(rows)
         encoder = None if text is not None else encoder_for(part, scale)
         offset = 0.0 if classes else float(np.mean(y[rows]))
-        model = Model(clone(estimator), target, task, text, encoder, named in ON_SPHERE, offset, None)
+        model = Model(clone(estimator), target, task, text, encoder, named in SPHERE_KERNELS, offset, None)
         model.estimator.fit(model.objects(part), y[rows] if classes else y[rows] - offset)
         return model
 
@@ -183,25 +208,25 @@ def learn(
         values.append(float((accuracy_score if classes else r2_score)(y[test], predicted)))
         tested += len(test)
         left = (time.perf_counter() - begin) / len(values) * (len(splits) + 1 - len(values))
-        say(f"part {len(values)} of {len(splits)} left out: {score} {values[-1]:.4f}, about {left:.0f} s to go")
+        progress(f"part {len(values)} of {len(splits)} left out: {score} {values[-1]:.4f}, about {left:.0f} s to go")
     judged = time.perf_counter()
-    model = fitted(slice(None))  # views, where positions would make copies
+    model = fitted(slice(None))  # a slice gives views, positions would give copies
     if values:
         model.score = Score(score, tuple(values), tested, _baseline(y, classes))
     model.seconds = {"judging": judged - begin, "fitting": time.perf_counter() - judged}
     return model
 
 
-def target_of(names: tuple[str, ...], asked: str | None) -> str | None:
-    """The column that was asked for, or the only one with a target's usual name, if there is one."""
-    usual = [name for name in names if name.lower() in TARGETS]
+def find_target(names: tuple[str, ...], asked: str | None) -> str | None:
+    """Return ``asked``, or the only column with one of TARGET_NAMES, or None."""
+    usual = [name for name in names if name.lower() in TARGET_NAMES]
     return asked if asked is not None or len(usual) != 1 else usual[0]
 
 
-def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], str]:
-    """The target as classes or numbers, and which of the two: "auto" takes text and few whole numbers for classes.
+def target_values(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], str]:
+    """Return the target as classes or numbers, and the task; "auto" takes text and few whole numbers for classes.
 
-    Classes are text or whole numbers, so that a prediction looks as the file does.
+    Classes are text or whole numbers, so that predictions are spelled as in the file.
     """
     if len(y) < 2:
         raise InputError("The file holds a single row; to learn from it takes at least two.")
@@ -211,9 +236,9 @@ def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], s
     different = len(np.unique(y))
     if different < 2:
         raise InputError(f"The target {target!r} is the same in all {len(y)} rows: there is nothing to learn.")
-    whole = not is_text(y) and bool(np.all((y == np.round(y)) & (np.abs(y) <= EXACT)))
+    whole = not is_text(y) and bool(np.all((y == np.round(y)) & (np.abs(y) <= MAX_EXACT_INTEGER)))
     if task == "auto":
-        task = "classification" if is_text(y) or (whole and different <= CLASSES) else "regression"
+        task = "classification" if is_text(y) or (whole and different <= MAX_CLASSES) else "regression"
     if task == "classification":
         return (y.astype(np.int64) if whole else y.astype(str)), task
     if is_text(y):
@@ -221,23 +246,21 @@ def answers(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], s
     return y, task
 
 
-def spelled(y: Column, task: str) -> Column:
-    """A target that was read as text, as numbers if it is some; classes such as 01 and 02 stay as they are written."""
-    numbers = typed(y)
+def keep_spelling(y: Column, task: str) -> Column:
+    """Return a target that was read as text as numbers if possible, unless its classes are spelled like 01 and 02."""
+    numbers = numbers_if_possible(y)
     if is_text(numbers) or not is_text(y):
         return y
     present = numbers[np.isfinite(numbers)]
-    classes = task == "classification" or len(np.unique(present)) <= CLASSES
-    padded = any(
-        len(word.lstrip("+-")) > 1 and word.lstrip("+-").isdigit() and word.lstrip("+-")[0] == "0" for word in y
-    )
+    classes = task == "classification" or len(np.unique(present)) <= MAX_CLASSES
+    padded = any(re.fullmatch(r"[+-]*0\d+", word) for word in y)
     one_to_one = len(set(y.tolist()) - {""}) == len(np.unique(present))
     return y if classes and padded and one_to_one else numbers
 
 
 def text_column(frame: Frame, kernel: Any) -> str | None:
-    """The one column of text, where the kernel compares texts."""
-    if not isinstance(kernel, str) or kernel not in ON_TEXT:
+    """Return the only text column if the kernel compares texts, otherwise None."""
+    if not isinstance(kernel, str) or kernel not in TEXT_KERNELS:
         return None
     found = [name for name, column in zip(frame.names, frame.columns, strict=True) if is_text(column)]
     if len(found) != 1:
@@ -249,20 +272,20 @@ def text_column(frame: Frame, kernel: Any) -> str | None:
 
 
 def text_kernel(name: str, settings: dict[str, Any]) -> Kernel:
-    """The kernel of this name on texts, with these parameters."""
-    known = parameters_of(name)
+    """Return the kernel on texts of this name with these parameters."""
+    known = kernel_parameter_names(name)
     if unknown := [setting for setting in settings if setting not in known]:
         raise InputError(f"--kernel {name} takes {', '.join(known) or 'no parameters'}; got {', '.join(unknown)}.")
-    return ON_TEXT[name](**settings)
+    return TEXT_KERNELS[name](**settings)
 
 
-def parameters_of(kernel: str) -> tuple[str, ...]:
-    """The parameters of the kernel of this name."""
-    return tuple(f.name for f in fields((NAMES | ON_TEXT)[kernel]) if f.init)  # type: ignore[arg-type]
+def kernel_parameter_names(kernel: str) -> tuple[str, ...]:
+    """Return the names of the parameters of a kernel."""
+    return tuple(f.name for f in fields((NAMES | TEXT_KERNELS)[kernel]) if f.init)  # type: ignore[arg-type]
 
 
-def objects_of(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:
-    """What is compared: the texts of a column, or the columns as rows of numbers, of length 1 if ``sphere``."""
+def comparable_objects(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:
+    """Return the texts of a column, or the encoded rows, scaled to length 1 if ``sphere``."""
     if encoder is not None:
         X = encoder(frame)
         return unit_rows(X)[0] if sphere else X
@@ -274,7 +297,7 @@ def objects_of(frame: Frame, text: str | None, encoder: Encoder | None, sphere: 
 
 def _machine(machine: str, classes: bool, n: int, parameters: dict[str, Any]) -> Any:
     if machine == "auto":
-        machine = "svm" if classes and n <= SVM_ROWS else "ridge"
+        machine = "svm" if classes and n <= MAX_SVM_ROWS else "ridge"
     made: dict[tuple[str, bool], Any] = {
         ("svm", True): SVC,
         ("ridge", True): KernelRidgeClassifier,
@@ -302,7 +325,7 @@ def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[t
     if classes:
         names, counts = np.unique(y, return_counts=True)
         asked, folds = folds, min(folds, int(counts.min()))
-        if 2 <= folds < asked and len(y) <= HELD_OUT:
+        if 2 <= folds < asked and len(y) <= MAX_FOLD_ROWS:
             warn(f"{folds} folds rather than {asked}: the class {names[counts.argmin()]} has {folds} rows.")
         if folds < 2:
             raise InputError(
@@ -310,7 +333,7 @@ def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[t
                 "use --folds 0."
             )
     rule: Any
-    if len(y) > HELD_OUT:
+    if len(y) > MAX_FOLD_ROWS:
         rule = (StratifiedShuffleSplit if classes else ShuffleSplit)(1, test_size=1 / folds, random_state=seed)
     else:
         rule = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=seed)

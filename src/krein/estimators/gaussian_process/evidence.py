@@ -22,17 +22,20 @@ from krein.arrays import Array, stream
 from krein.errors import InputError, warn
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.gaussian_process.kernels import (
+    amplitude_of,
     covariance_and_gradient,
     declared_psd,
+    leaf_of,
     noise_level,
     noise_place,
     scale_places,
     signal,
 )
 from krein.estimators.gaussian_process.posterior import Scales, evidence_of, is_psd, posterior, scaled
+from krein.estimators.route import Exact, Route
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
-from krein.kernels import count_objects, take
+from krein.kernels import count_objects, is_vectors, take
 from krein.kernels.collections import rows
 from krein.solvers.dense_dual import NotConverged
 
@@ -41,21 +44,33 @@ __all__ = [
     "Learned",
     "covariance",
     "data_of",
+    "diagonal",
     "exact_evidence",
     "judged",
     "known_noise",
     "learn",
     "noise_of",
     "rescaled",
+    "settled_later",
 ]
 
-ROUNDING = 1e-8  # of the largest: negative eigenvalues that a kernel said to be psd may have
-SLOPE = 1e-3  # of the evidence in the log of a parameter, per number of y, where it counts as none
-TRIALS = 10  # along one line: what has not risen by then is rounding, or was far too long a step
-ATTEMPTS, GAIN = 3, 1e-2  # climbs from where the last one ended, and the share of the evidence that is worth another
-NEAR, NEAR_GAIN = 0.05, 0.01  # Near a maximum, the length of the first step, and a gain that is not worth another one.
-NEIGHBOURHOODS, NEIGHBOURS = 3, 600  # Around so many rows, so many rows nearest to each are learned from too.
-TILE = 2**22  # So many numbers of the covariance are evaluated at a time.
+# A kernel declared psd may have negative eigenvalues of this share of the largest one.
+PSD_ROUNDING = 1e-8
+# The evidence is at a maximum if its slope in the log of each parameter is below SMALL_SLOPE per value of y.
+SMALL_SLOPE = 1e-3
+# A line search takes at most LINE_STEPS steps.
+LINE_STEPS = 10
+# The optimizer is run up to CLIMBS times, from where it ended, while the evidence grows by a share above CLIMB_GAIN.
+CLIMBS = 3
+CLIMB_GAIN = 1e-2
+# Near a maximum the first step has length NEAR_STEP, and the optimizer stops at a gain of NEAR_GAIN.
+NEAR_STEP = 0.05
+NEAR_GAIN = 0.01
+# An approximated process also learns on NEIGHBOURHOODS neighbourhoods of NEIGHBOURS rows each.
+NEIGHBOURHOODS = 3
+NEIGHBOURS = 600
+# At most TILE_ENTRIES entries of the covariance are evaluated at a time.
+TILE_ENTRIES = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +80,7 @@ class Group:
     objects: Any
     y: Array  # (m, p)
     noise: Array  # (m,) known noise, beside what the kernel has
-    own: dict[str, Array] = field(default_factory=dict)  # self-similarities of objects that are dear to compare
+    own: dict[str, Array] = field(default_factory=dict)  # self-similarities that were evaluated before
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +170,7 @@ def judged(
     ``settle`` amplitude and noise are still open, and each correction is judged by its own best ones.
     """
     ends = a.factorization.ends()
-    if a.kernel.traits.psd and exact and -ends.smallest <= ROUNDING * ends.largest:
+    if a.kernel.traits.psd and exact and -ends.smallest <= PSD_ROUNDING * ends.largest:
         return "none"
 
     def best(how: str | None) -> tuple[Factorization, Eigensystem, Any]:
@@ -219,7 +234,7 @@ def covariance(kernel: Any, group: Group) -> Array:
     It takes half the evaluations of the whole matrix, and no memory beside the matrix itself and one tile.
     """
     clean, n = signal(kernel), count_objects(group.objects)
-    H, step = np.empty((n, n)), max(1, TILE // n)
+    H, step = np.empty((n, n)), max(1, TILE_ENTRIES // n)
     for start in range(0, n, step):
         some = rows(group.objects, slice(start, start + step))
         H[start : start + step, start:] = clean(some, rows(group.objects, slice(start, n)) if start else group.objects)
@@ -264,9 +279,11 @@ def learn(
 def spectral(kernel: Any, how: str, group: Group) -> str | None:
     """The correction that the evidence takes into account: none of a kernel that is psd by its making.
 
-    What a kernel says of itself may hold on the sphere alone, or not at all: its matrix is looked at.
+    A kernel may be psd on the sphere only, or be declared psd wrongly, so its matrix is checked.
     """
-    if how == "none" or (how != "square" and declared_psd(kernel) and is_psd(signal(kernel)(group.objects), ROUNDING)):
+    if how == "none" or (
+        how != "square" and declared_psd(kernel) and is_psd(signal(kernel)(group.objects), PSD_ROUNDING)
+    ):
         return None
     return how
 
@@ -290,16 +307,16 @@ def _climb(
     walled = Walled(objective)
     if not np.isfinite(walled(start)[0]):
         return Learned(np.array(start), -np.inf, 0, False, how)
-    ends, steps, enough = kernel.bounds, 0, SLOPE * sum(group.y.size for group in groups)
-    for again in range(ATTEMPTS):  # the later ones with a first step of length 1 where the gradient is longer
+    ends, steps, enough = kernel.bounds, 0, SMALL_SLOPE * sum(group.y.size for group in groups)
+    for again in range(CLIMBS):  # the later ones with a first step of length 1 where the gradient is longer
         length, before = float(np.linalg.norm(walled.slopes)), walled.value
-        scale = max(1.0, length / NEAR if near else length) if again or near else 1.0
-        options: Any = {"maxls": TRIALS, "gtol": 1e-5 / scale} | ({"ftol": NEAR_GAIN / scale} if near else {})
+        scale = max(1.0, length / NEAR_STEP if near else length) if again or near else 1.0
+        options: Any = {"maxls": LINE_STEPS, "gtol": 1e-5 / scale} | ({"ftol": NEAR_GAIN / scale} if near else {})
         result = minimize(walled.over(scale), walled.theta, method="L-BFGS-B", jac=True, bounds=ends, options=options)
         steps += int(result.nit)
         left = float(np.abs(np.clip(walled.theta - walled.slopes, ends[:, 0], ends[:, 1]) - walled.theta).max())
         settled = left <= enough or (near and bool(result.success))
-        if settled or (again and before - walled.value <= GAIN * abs(before)):  # the rest is rounding
+        if settled or (again and before - walled.value <= CLIMB_GAIN * abs(before)):  # the rest is rounding
             break
     return Learned(walled.theta, -walled.value, steps, settled, how, (), left, walled.refused)
 
@@ -330,7 +347,7 @@ class Walled:
         self.refused += 1
         if not len(self.theta):
             return np.inf, slopes
-        up = abs(float(self.slopes @ (theta - self.theta))) + ROUNDING * (1.0 + abs(self.value))
+        up = abs(float(self.slopes @ (theta - self.theta))) + PSD_ROUNDING * (1.0 + abs(self.value))
         return self.value + up, -self.slopes
 
     def over(self, scale: float) -> Callable[[Array], tuple[float, Array]]:
@@ -348,15 +365,15 @@ def _tell(found: Learned) -> None:
     if found.converged:
         return
     if not np.isfinite(found.evidence):
-        told = "cannot be evaluated at the parameters the kernel has: the covariance is not positive definite there"
+        reason = "cannot be evaluated at the parameters the kernel has: the covariance is not positive definite there"
     else:
-        told = (
+        reason = (
             f"was left after {found.iterations} iterations with a slope of {found.left:.2g} in the log of a parameter"
         )
-        told += f"; at {found.refused} points tried the covariance is not positive definite" if found.refused else ""
+        reason += f"; at {found.refused} points tried the covariance is not positive definite" if found.refused else ""
     warn(
-        f"The log evidence of the kernel's parameters {told}. The best parameters found are used. Targets with hardly "
-        "any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel narrower bounds.",
+        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. Targets with "
+        "hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel narrower bounds.",
         NotConverged,
     )
 
@@ -365,3 +382,25 @@ def _take(whole: Group, indices: Any) -> Group:
     objects = take(whole.objects, indices)
     objects = objects.astype(np.float64) if getattr(objects, "dtype", None) == np.float32 else objects
     return Group(objects, whole.y[indices], whole.noise[indices])
+
+
+def diagonal(clean: Any, group: Group) -> Array:
+    """The self-similarities of a kernel without noise; where amplitude is all there is to learn, evaluated once."""
+    leaf = leaf_of(clean)
+    if leaf is None or leaf.n_dims or is_vectors(group.objects):
+        return np.asarray(clean.diag(group.objects))
+    if "leaf" not in group.own:
+        group.own["leaf"] = leaf.diag(group.objects)
+    return np.asarray(amplitude_of(clean) * group.own["leaf"])
+
+
+def settled_later(kernel: Any, whole: Group, route: Route) -> bool:
+    """Whether there is nothing to learn on groups of rows: `rescaled` finds amplitude and noise on all of them.
+
+    That holds for objects without vectors whose similarity has no parameters, where it is approximated. The groups
+    would be compared within themselves, which is more than the approximation asks for.
+    """
+    leaf = leaf_of(kernel)
+    if isinstance(route, Exact) or leaf is None or leaf.n_dims or is_vectors(whole.objects) or not kernel.n_dims:
+        return False
+    return np.ndim(noise_of(kernel, whole)) == 0

@@ -32,6 +32,7 @@ from krein.kernels import (
     is_vectors,
 )
 from krein.kernels.collections import rows
+from krein.kernels.precomputed import GivenRows
 from krein.kernels.validation import takes_vectors
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "amplitude_of",
     "covariance_and_gradient",
     "declared_psd",
+    "given_rows",
     "leaf_of",
     "noise_level",
     "noise_place",
@@ -51,10 +53,13 @@ __all__ = [
     "with_noise",
 ]
 
-OPEN = ("gamma", "rho", "factor")  # parameters of krein kernels that are scales, and so may be learned
-STEP = 1e-5  # of log(parameter), for central differences: their error is about STEP² and 1e-16 / STEP
+# Parameters of krein kernels that are scales and can be learned.
+LEARNED_PARAMETERS = ("gamma", "rho", "factor")
+# Step of central differences in log(parameter). Their error is about LOG_STEP² + 1e-16 / LOG_STEP.
+LOG_STEP = 1e-5
 ZERO = sk.ConstantKernel(0.0, "fixed")
-UNPROVEN = sk.PairwiseKernel | sk.CompoundKernel | sk.ExpSineSquared  # the last is psd on a line, not beyond
+# Kernels of scikit-learn that may be indefinite. ExpSineSquared is psd in one dimension only.
+UNPROVEN_KERNELS = sk.PairwiseKernel | sk.CompoundKernel | sk.ExpSineSquared
 
 
 # -- a krein kernel as a kernel object of scikit-learn -----------------------------------------------------------------
@@ -105,9 +110,9 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
             return K, np.repeat(xlogy(K, K)[..., None], len(self._free()), axis=2)
         slopes = np.empty((*K.shape, len(self._free())))
         for i, (path, value) in enumerate(self._free()):
-            moved = (_with(self.kernel, path, value * float(np.exp(h))) for h in (STEP, -STEP))
+            moved = (_with(self.kernel, path, value * float(np.exp(h))) for h in (LOG_STEP, -LOG_STEP))
             up, down = (Evaluator(kernel).block(X, X) for kernel in moved)
-            slopes[..., i] = (np.asarray(up, dtype=np.float64) - down) / (2.0 * STEP)
+            slopes[..., i] = (np.asarray(up, dtype=np.float64) - down) / (2.0 * LOG_STEP)
         return K, slopes
 
     def diag(self, X: Any) -> Array:
@@ -147,7 +152,7 @@ def _open(kernel: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
     found = []
     for field in fields(kernel):
         value = getattr(kernel, field.name)
-        if field.name in OPEN and isinstance(value, float):
+        if field.name in LEARNED_PARAMETERS and isinstance(value, float):
             found.append(((*path, field.name), value))
         elif isinstance(value, Kernel | tuple):
             found += _open(value, (*path, field.name))
@@ -423,6 +428,13 @@ def declared_psd(kernel: Any) -> bool:
         if isinstance(part, AsSklearn):
             if part.kernel.traits.psd is not True:
                 return False
-        elif type(part).__module__ != sk.__name__ or isinstance(part, UNPROVEN):
+        elif type(part).__module__ != sk.__name__ or isinstance(part, UNPROVEN_KERNELS):
             return False
     return True
+
+
+def given_rows(kernel: Any, X: Any) -> GivenRows:
+    """The fit's precomputed matrix with rows of new objects beside it, in the units that were learned."""
+    clean = signal(kernel)
+    own = clean.k2 if isinstance(clean, sk.Product) else clean
+    return GivenRows(own.kernel.S, np.asarray(X) * amplitude_of(kernel))

@@ -30,6 +30,7 @@ from krein.kernels import count_objects
 __all__ = [
     "Posterior",
     "Scales",
+    "drawn",
     "evidence_by",
     "evidence_of",
     "factored",
@@ -42,7 +43,8 @@ __all__ = [
     "squeezed",
 ]
 
-SLACK = 1e-6  # relative: what rounding may add to a variance
+# Rounding may increase a variance by this share.
+VARIANCE_ROUNDING = 1e-6
 LOG_2PI = math.log(2.0 * math.pi)
 Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
 
@@ -79,7 +81,7 @@ class Posterior:
             turned = inside @ part.vectors
             held = np.square(turned) * np.maximum(part.values, 0.0)
             total = np.cumsum(held[:, ::-1], axis=1)[:, ::-1]  # the largest first: eigenvalues ascend
-            over = np.flatnonzero(total[:, 0] > (1.0 + SLACK) * limits[rows])
+            over = np.flatnonzero(total[:, 0] > (1.0 + VARIANCE_ROUNDING) * limits[rows])
             if not len(over):
                 continue
             kept = turned[over] * (total[over] <= limits[rows[over], None])
@@ -333,6 +335,17 @@ def is_psd(K: Array, tolerance: float = 0.0) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
+
+
+def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:
+    """Draw functions with this mean and covariance, (n, n_samples) or for several targets (n, n_targets, n_samples)."""
+    if mean.ndim == 1:
+        return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
+    each = [
+        rng.multivariate_normal(mean[:, i], cov[..., i], n_samples, check_valid=check).T[:, None]
+        for i in range(mean.shape[1])
+    ]
+    return np.hstack(each)
 
 
 def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Indices, Array]:

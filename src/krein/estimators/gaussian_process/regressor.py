@@ -1,7 +1,7 @@
 """Gaussian process regression: exact by a Cholesky factor as in scikit-learn, or on a factored kernel matrix.
 
-The kernel's parameters and the noise maximise the evidence (`gp_evidence`). An exact process then needs one Cholesky
-factor of the covariance. An approximated one is linear algebra in the core of the factorization (`gp_posterior`). What
+The kernel's parameters and the noise maximise the evidence (`evidence`). An exact process then needs one Cholesky
+factor of the covariance. An approximated one is linear algebra in the core of the factorization (`posterior`). What
 the approximation leaves of k(x, x) is not lost: its mean is added to the noise when y is explained, and the predictive
 variance uses k(x, x) itself, or the process would be overconfident.
 """
@@ -19,41 +19,38 @@ from sklearn.utils import check_random_state
 
 from krein.approximation import Approximation
 from krein.arrays import Array, seed_from, stream
-from krein.errors import IndefiniteError, InputError, warn, whole_number
-from krein.estimators.base import KernelMachine
+from krein.choosing import approximate
+from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
+from krein.estimators.base import KernelMachine, check_policy
 from krein.estimators.cache import forget
-from krein.estimators.expansion import seen_by
-from krein.estimators.gaussian_process.checks import (
-    check_correction,
-    check_policy,
-    check_unused,
-    drawn,
-    given_rows,
-    normalised,
-)
+from krein.estimators.decision import seen_by
 from krein.estimators.gaussian_process.evidence import (
     Group,
     covariance,
     data_of,
+    diagonal,
     exact_evidence,
     judged,
     learn,
     noise_of,
     rescaled,
+    settled_later,
 )
 from krein.estimators.gaussian_process.kernels import (
     AsSklearn,
     amplitude_of,
     declared_psd,
+    given_rows,
     leaf_of,
+    noise_level,
     scales,
     signal,
     translate,
     with_noise,
 )
-from krein.estimators.gaussian_process.known import alike, diagonal, divided, evaluated, own_and_noise, settled_later
 from krein.estimators.gaussian_process.posterior import (
     Posterior,
+    drawn,
     evidence_by,
     factored,
     joint,
@@ -63,68 +60,91 @@ from krein.estimators.gaussian_process.posterior import (
     scaled,
     squeezed,
 )
+from krein.estimators.gaussian_process.similarity_matrix import evaluated
 from krein.estimators.route import ByScore, Exact, Handed, given_shape
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem, eigensystem
 from krein.kernels import Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import rows
-from krein.kernels.names import kernel_for
+from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
 from krein.policy import DEFAULT
 
 __all__ = ["GaussianProcessRegressor"]
 
-CHUNK = 2**24  # A prediction holds this many numbers of k(X, X_train) or u(X) at a time.
-STEP = 1e-4  # The evidence of an approximation is differentiated by central differences of this step in theta.
-HELD_OUT = 3000  # So many rows score an exact process on some of the others against an approximation of all,
-LEAST_HELD_OUT = 100  # and at least so many have to be left.
+# A prediction holds PREDICTED_ENTRIES entries of k(X, X_train) or u(X) at a time.
+PREDICTED_ENTRIES = 2**24
+# The evidence of an approximation is differentiated by central differences with THETA_STEP in theta.
+THETA_STEP = 1e-4
+# An exact process on some rows is compared with an approximation of all rows on HELD_OUT_ROWS other rows. At least
+# LEAST_HELD_OUT_ROWS are needed for that.
+HELD_OUT_ROWS = 3000
+LEAST_HELD_OUT_ROWS = 100
+# These parameters belong to kernels given by name.
+NAMED_PARAMETERS = ("gamma", "degree", "coef0", "kernel_params")
 
 
 @dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):  # type: ignore[misc]
-    """Gaussian process regression as scikit-learn's, for any number of rows.
+    """Gaussian process regression with any symmetric kernel, for any number of rows.
 
-    Up to ``policy.process_rows`` rows a process whose kernel is psd is exact: one Cholesky factorization conditions on
-    all rows. Its parameters maximise the evidence of all rows up to ``policy.process_learning_rows``, and of so many
-    rows drawn at random beyond. A kernel that may be indefinite is used exactly up to ``policy.exact_rows`` rows, by an
-    eigendecomposition. With more rows the kernel matrix is approximated: parameters are learned on some rows at random
-    and a few neighbourhoods, blocks are chosen by what they predict, and amplitude and noise are settled on all rows.
+    The parameters, attributes and predictions are those of `sklearn.gaussian_process.GaussianProcessRegressor`. A
+    process with a psd kernel is exact up to ``policy.process_rows`` rows, by a Cholesky factorization. Its parameters
+    maximise the evidence (log marginal likelihood) of all rows, or of a random sample of
+    ``policy.process_learning_rows`` rows if there are more. A kernel that may be indefinite is exact up to
+    ``policy.exact_rows`` rows, by an eigendecomposition. With more rows the kernel matrix is approximated. Parameters
+    are then learned on random rows and a few neighbourhoods, blocks are chosen by a validated score, and amplitude and
+    noise are fitted to all rows.
 
     Parameters
     ----------
-    kernel : kernel object of sklearn.gaussian_process.kernels, krein kernel, name or callable, default=None
-        None is ``1.0 * RBF(1.0)`` of scikit-learn. WhiteKernel terms are noise. A krein kernel (or a name) is given
-        an amplitude and a noise, ``amplitude * kernel + WhiteKernel``, and these and its gamma, rho or factors are
-        learned, starting from the values it has or, where they are left open, is bound to; with ``optimizer=None`` it
-        is taken as it is.
+    kernel : kernel of sklearn.gaussian_process.kernels, krein kernel, str or callable, default=None
+        None means ``1.0 * RBF(1.0)`` of scikit-learn. A krein kernel or a name becomes
+        ``amplitude * kernel + WhiteKernel``. Amplitude, noise and the kernel's gamma, rho or factors are learned,
+        starting from the given values. With ``optimizer=None`` the kernel is used unchanged.
     alpha : float or array of shape (n_samples,), default=1e-10
-        Variance of the noise, beside what the kernel says.
+        Variance of the noise, in addition to that of the kernel.
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
+        As in scikit-learn.
     n_restarts_optimizer : int, default=0
+        Number of further starts of the optimizer.
     normalize_y : bool, default=False
+        Scale targets to mean 0 and variance 1.
     copy_X_train : bool, default=True
-    n_targets : int or None, default=None; of the prior, before fit
-    random_state : of restarts, of the rows parameters are learned on, and of the approximation
-    gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, correction, max_error, max_memory, dtype, \
-approximation, n_jobs, verbose
-        See `krein.estimators.base.KernelMachine`. An indefinite kernel is clipped, or flipped if that has more
-        evidence and predicts rows held out clearly better; there is no "shift". An approximation that is handed in
-        keeps its kernel: amplitude and noise alone are learned. The first four are for kernels given by name.
+        Keep a copy of X, so that it may be changed after the fit.
+    n_targets : int, default=None
+        Number of targets of the prior, before fit.
+    correction : {"auto", "none", "clip", "flip", "square"}, default="auto"
+        How an indefinite kernel is made psd. "auto" is "clip", or "flip" if that has more evidence and a clearly better
+        score on held-out rows.
+    approximation : Approximation, default=None
+        An approximation of the same X that was built before. Its kernel is kept, and only amplitude and noise are
+        learned.
+    gamma, degree, coef0, kernel_params
+        Parameters of kernels given by name, see `krein.estimators.base.KernelMachine`.
+    n_blocks, rank, coupling, drop, max_error, max_memory, dtype, policy, random_state, n_jobs, verbose
+        See `krein.estimators.base.KernelMachine`.
 
     Attributes
     ----------
-    kernel_ : kernel object, with the parameters learned
-    X_train_, y_train_ : the data, y normalised
-    alpha_ : dual coefficients, (n_samples,) or (n_samples, n_targets)
-    L_ : lower Cholesky factor of the covariance of an exact process, (n_samples, n_samples)
-    log_marginal_likelihood_value_ : the evidence of ``kernel_.theta``
-    noise_ : variance of the noise, alpha and the kernel's; one number, or one per row
-    route_ : how the fit went, and why; see `krein.estimators.base.KernelMachine`
+    kernel_ : kernel of sklearn.gaussian_process.kernels
+        The kernel with learned parameters.
+    X_train_, y_train_ : array
+        Training data, y normalised.
+    alpha_ : array of shape (n_samples,) or (n_samples, n_targets)
+        Dual coefficients.
+    L_ : array of shape (n_samples, n_samples)
+        Lower Cholesky factor of the covariance of an exact process.
+    log_marginal_likelihood_value_ : float
+        The evidence of ``kernel_.theta``.
+    noise_ : float or array of shape (n_samples,)
+        Variance of the noise: ``alpha`` plus that of the kernel.
     approximation_ : Approximation
-        Of the kernel without noise; its amplitude is the one before it was settled on all rows. An exact process of a
-        psd kernel holds none: it is built when asked for.
-    correction_, n_negative_, relative_error_, n_iter_, converged_ : what happened
+        Approximation of the kernel without noise, with the amplitude before it was fitted to all rows. An exact process
+        of a psd kernel builds it on first access.
+    route_, correction_, n_negative_, selection_, relative_error_, n_iter_, converged_
+        See `krein.estimators.base.KernelMachine`.
     """
 
     kernel: Any = None
@@ -177,13 +197,13 @@ approximation, n_jobs, verbose
 
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
-        check_correction(self.correction, self._corrections)
+        _check_correction(self.correction, self._corrections)
         check_policy(self.policy)
-        check_unused(self)
+        _check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y = np.array(y, dtype=np.float64)
-        y, self._y_train_mean, self._y_train_std = normalised(y, self.n_targets, self.normalize_y)
+        y, self._y_train_mean, self._y_train_std = _normalised(y, self.n_targets, self.normalize_y)
         objects, kernel = self._objects_and_kernel(X, y)
         self._decide(objects, _similarity_of(kernel), scored=True)
         self.X_train_, self.y_train_ = self._training_rows(objects), y
@@ -216,16 +236,16 @@ approximation, n_jobs, verbose
         policy, n = self.policy or DEFAULT, len(whole.y)
         rows = policy.process_rows
         asked = given_shape(self) or not isinstance(self.route_, ByScore) or np.ndim(self.alpha) > 0
-        if asked or not (is_vectors(X) and declared_psd(kernel) and 2 <= rows <= n - LEAST_HELD_OUT):
+        if asked or not (is_vectors(X) and declared_psd(kernel) and 2 <= rows <= n - LEAST_HELD_OUT_ROWS):
             return None
         seed = seed_from(self.random_state)
         order = stream(seed, 62).permutation(n)
-        some, others = np.sort(order[:rows]), np.sort(order[rows : rows + HELD_OUT])
+        some, others = np.sort(order[:rows]), np.sort(order[rows : rows + HELD_OUT_ROWS])
         part: GaussianProcessRegressor = clone(self).set_params(random_state=seed % 2**32, normalize_y=False)
         part.fit(take(X, some), self.y_train_[some])
         score = float(part.score(take(X, others), self.y_train_[others]))
         scale = part._units(signal(part.kernel_), part.X_train_)
-        choice = self._chooser(whole.y)(divided(X, scale), part._training[1], seed=seed, verbose=self.verbose)
+        choice = self._chooser(whole.y)(_divided(X, scale), part._training[1], seed=seed, verbose=self.verbose)
         best = max((t.score for t in choice.tried), default=-np.inf)
         if score < best:
             return None
@@ -257,7 +277,7 @@ approximation, n_jobs, verbose
         """What ``approximation_`` is built of if it is asked for: the kernel as it was learned, without noise."""
         clean = signal(self.kernel_)
         scale = self._units(clean, self.X_train_)
-        self._training = divided(self.X_train_, scale), translate(clean, scale)
+        self._training = _divided(self.X_train_, scale), translate(clean, scale)
         if not self._precomputed:
             self._kernel = self._training[1]
         self._prepared: Any = None
@@ -385,7 +405,7 @@ approximation, n_jobs, verbose
         if isinstance(self.route_, Handed):  # it has no amplitude, or another
             handed = self.route_.approximation.kernel
             kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else handed
-        return self._build(divided(whole.objects, scale), kernel, self._chooser(whole.y))
+        return self._build(_divided(whole.objects, scale), kernel, self._chooser(whole.y))
 
     def _completed(self, a: Approximation, clean: Any, whole: Group) -> tuple[Factorization, Eigensystem]:
         """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
@@ -426,14 +446,14 @@ approximation, n_jobs, verbose
         value = self.log_marginal_likelihood_value_ if same else self._evidence_at(kernel, whole)
         if not eval_gradient:
             return value
-        steps = STEP * np.eye(len(theta))
+        steps = THETA_STEP * np.eye(len(theta))
         ends = [[self._evidence_at(kernel.clone_with_theta(theta + s), whole) for s in (h, -h)] for h in steps]
-        return value, np.array([(up - down) / (2.0 * STEP) for up, down in ends])
+        return value, np.array([(up - down) / (2.0 * THETA_STEP) for up, down in ends])
 
     def _evidence_at(self, kernel: Any, whole: Group) -> float:
         clean = signal(kernel)
         handed = isinstance(self.route_, Handed)
-        a = self._uncorrected if handed else alike(self, translate(clean, self._scale), whole)
+        a = self._uncorrected if handed else _alike(self, translate(clean, self._scale), whole)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
         f, system = self._completed(a, clean, whole)
         return np.float64(posterior(f, noise_of(kernel, whole), whole.y, system).evidence)
@@ -456,7 +476,7 @@ approximation, n_jobs, verbose
             mean, spread = self._joint(X)
         else:
             width = count_objects(self.X_train_) if self._posterior is None else max(1, len(self._posterior.inner))
-            n, step = count_objects(X), max(1, CHUNK // width)
+            n, step = count_objects(X), max(1, PREDICTED_ENTRIES // width)
             parts = [self._marginal(rows(X, slice(i, i + step)), return_std) for i in range(0, n, step)]
             mean, spread = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
             if return_std and (spread < 0.0).any():
@@ -513,7 +533,7 @@ approximation, n_jobs, verbose
         if self._precomputed:  # rows against the fit's objects, which its own kernel does not know
             given = given_rows(self.kernel_, X)
             return replace(self.approximation_, kernel=given).extend(given.new)
-        a, objects = seen_by(self.approximation_, divided(X, self._scale))
+        a, objects = seen_by(self.approximation_, _divided(X, self._scale))
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
@@ -532,14 +552,14 @@ approximation, n_jobs, verbose
 
     def _self(self, X: Any) -> tuple[Array, Any]:
         self._check_self()
-        return own_and_noise(self.kernel_, X)
+        return _own_and_noise(self.kernel_, X)
 
     def _check_self(self) -> None:
         if self._precomputed:
             raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
 
     def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
-        check_unused(self)
+        _check_unused(self)
         kernel = sk.ConstantKernel() * sk.RBF() if self.kernel is None else self.kernel
         kernel = kernel if self._speaks_sklearn else AsSklearn(self._bound(X))
         return prior(kernel, X, self.n_targets or 1, return_std, return_cov)
@@ -549,3 +569,67 @@ def _similarity_of(kernel: Any) -> Kernel:
     """The krein kernel that decides the route: the signal, without an amplitude that changes nothing about it."""
     leaf = leaf_of(kernel)
     return leaf.kernel if leaf is not None else translate(signal(kernel), None)
+
+
+def _check_correction(how: str, known: tuple[str, ...]) -> None:
+    """Refuse a correction the process does not have, and say why there is no shift."""
+    if how == "shift":
+        raise InputError(
+            "correction='shift' is none for a Gaussian process: what it adds to the diagonal is noise, which is there "
+            "already, and new objects get nothing of it, so their variances would stay negative. Use 'clip' or 'flip'."
+        )
+    one_of("correction", how, known)
+
+
+def _check_unused(machine: Any) -> None:
+    """Refuse parameters of named kernels beside a kernel object, which has its own."""
+    check_beside(machine, machine.kernel)
+    if not (machine.kernel is None or isinstance(machine.kernel, sk.Kernel)):
+        return
+    given = changed(machine, NAMED_PARAMETERS)
+    if given:
+        what = "kernel=None, 1.0 * RBF(1.0)," if machine.kernel is None else f"The kernel {machine.kernel!r}"
+        raise InputError(
+            f"{what} has parameters of its own and takes no {', '.join(given)}. Give them to the kernel object, or "
+            'name a kernel: kernel="rbf" has a gamma.'
+        )
+
+
+def _normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array, Array, Array]:
+    """Return (y, its mean, its spread): y of mean 0 and variance 1 in each column if ``normalize``, else as it is."""
+    seen = y.shape[1] if y.ndim > 1 else 1
+    if n_targets is not None and seen != n_targets:
+        raise InputError(
+            f"The number of targets seen in `y` is different from the parameter `n_targets`. Got {seen} != {n_targets}."
+        )
+    shape = (y.shape[1],) if y.ndim == 2 else 1
+    mean, spread = np.zeros(shape), np.ones(shape)
+    if normalize:
+        mean, spread = np.mean(y, axis=0), np.std(y, axis=0)
+        tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)
+        spread = np.where(spread <= tiny, 1.0, spread)
+    return np.asarray((y - mean) / spread), mean, spread
+
+
+def _divided(objects: Any, scale: Array | None) -> Any:
+    """Columns in units of their scales."""
+    return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
+
+
+def _own_and_noise(kernel: Any, X: Any) -> tuple[Array, Any]:
+    """k(x, x) without noise, and the kernel's noise; objects are compared with themselves once if that will do."""
+    clean, level = signal(kernel).diag(X), noise_level(kernel)
+    return clean, kernel.diag(X) - clean if level is None else level
+
+
+def _alike(machine: Any, kernel: Kernel, whole: Group) -> Approximation:
+    """The approximation of a fitted machine at other parameters, with the blocks, ranks and random numbers of its own.
+
+    Two evidences differ by their parameters then, and not by what was drawn for them.
+    """
+    known, choice = machine._uncorrected, machine.selection_
+    return approximate(
+        _divided(whole.objects, machine._scale), kernel, n_blocks=known.n_blocks, rank=max(known.factorization.ranks),
+        coupling=machine.coupling, drop=machine.drop if choice is None else choice.drop,
+        dtype=known.factorization.dtype, n_jobs=machine.n_jobs, random_state=known.seed % 2**32,
+    )  # fmt: skip

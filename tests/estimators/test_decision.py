@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import krein
 from krein.errors import InputError
-from krein.estimators.probabilities import class_probabilities, sigmoids
+from krein.estimators.decision import class_probabilities, sigmoids
 from krein.estimators.svm import SVC
 
 

@@ -1,6 +1,6 @@
-"""The demo: the paper's four kernels on two small data sets in both couplings, a choice left to krein, and pictures.
+"""The computation behind `krein demo`: four kernels on two small data sets in both couplings, and an automatic choice.
 
-In: a seed. Out: a `Demo` value, from which `table`, `choice` and `pictures` are made. No file and no network is needed.
+In: a seed. Out: a `Demo`, from which `table`, `choice` and `pictures` are made. No file and no network is needed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ __all__ = ["COLUMNS", "Cell", "Demo", "Made", "choice", "pictures", "run", "tabl
 
 KERNELS: tuple[Kernel, ...] = (RBF(), ELM(), SpherePolynomial(), TL1())
 CORRECTIONS = ("shift", "clip", "flip")
-MAX_ERROR = 0.01  # asked for where krein chooses by itself
-STEPS = 10  # what ``step`` is told of: 8 cells, the choice, and the pictures that a caller makes
+# The automatic choice of blocks and rank aims at this relative error.
+MAX_ERROR = 0.01
+# The progress bar has one step per cell (8), one for the automatic choice and one for the pictures.
+STEPS = 10
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run: rows of both data sets, blocks and the rank of each; rows of the mixture where krein chooses."""
+    """Rows of both data sets, blocks, rank of each block, and rows of the mixture in the automatic choice."""
 
     digits: int
     mixture: int
@@ -47,7 +49,7 @@ QUICK = Size(digits=500, mixture=1000, n_blocks=5, rank=10, chosen=2500)
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """One approximation, and what was measured of it."""
+    """One approximation with its measurements."""
 
     approximation: Approximation
     seconds: float  # to build it
@@ -90,7 +92,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """All cells in the order they were run, what krein chose by itself, and what it warned of on the way."""
+    """All cells in the order they were run, the automatic choice, and the warnings."""
 
     cells: tuple[Cell, ...]
     chosen: Made | None
@@ -101,7 +103,7 @@ class Demo:
 
 
 def run(seed: int = 0, quick: bool = False, step: Callable[[str], Any] = lambda what: None) -> Demo:
-    """Approximate four kernels on two data sets, then let krein choose; ``step`` is told before each what is next."""
+    """Approximate four kernels on two data sets, then choose automatically; ``step(name)`` is called before each."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise InputError(f"seed must be an integer from 0 to 2³² - 1; got {seed!r}.")
     size, cells = QUICK if quick else FULL, []
@@ -111,7 +113,7 @@ def run(seed: int = 0, quick: bool = False, step: Callable[[str], Any] = lambda 
             for kernel in KERNELS:
                 step(f"{type(kernel).__name__} on {data.name}")
                 cells.append(_cell(data, kernel, size, seed))
-        step("a choice of its own")
+        step("automatic choice")
         chosen = _chosen(size, seed)
     for warning in caught:
         if not issubclass(warning.category, KreinWarning):
@@ -182,7 +184,7 @@ def _interval(error: ErrorEstimate) -> str:
 
 
 def table(demo: Demo) -> str:
-    """The cells as one table, a heading per data set, and a line for each column that says what it is."""
+    """Return the cells as one table with a heading per data set and a line that explains each column."""
     lines = [[top for top, *_ in COLUMNS], [name for _, name, *_ in COLUMNS]]
     body = [[show(cell) for *_, show in COLUMNS] for cell in demo.cells]
     widths = [max(len(line[j]) for line in (*lines, *body)) for j in range(len(COLUMNS))]
@@ -211,7 +213,7 @@ def table(demo: Demo) -> str:
 
 
 def choice(demo: Demo) -> str:
-    """What krein chose where only the error was asked for, and what it looked at on the way."""
+    """Return the candidates of the automatic choice and the one that was kept."""
     if demo.chosen is None:
         return ""
     made, a = demo.chosen, demo.chosen.approximation
@@ -229,7 +231,7 @@ def choice(demo: Demo) -> str:
 
 
 def pictures(demo: Demo, folder: Path) -> dict[Path, str]:
-    """Save both pictures as PNG; return what each file shows."""
+    """Save both pictures as PNG and return a caption for each file."""
     blocks = next(c for c in demo.cells if c.data.name == "mixture" and isinstance(_kernel(c), RBF))
     spectrum = next(c for c in demo.cells if c.data.name == "digits" and isinstance(_kernel(c), ELM))
 
@@ -272,7 +274,7 @@ def _kernel(cell: Cell) -> Kernel:
 
 
 def _save(draw: Callable[[Any], Any], count: int, size: tuple[float, float], path: Path) -> None:
-    """Draw on a figure of our own: pyplot's current figure, and whatever window it has, stay untouched."""
+    """Draw on a new figure, which leaves pyplot's current figure unchanged."""
     figure, axes = figure_with_axes(count, size)
     draw(axes)
     figure.savefig(path, dpi=110)

@@ -23,17 +23,25 @@ from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_
 
 __all__ = ["solve_exactly", "solve_factored"]
 
-# Single precision may cost a prediction the share LOST of y; so may rounding, where few rows have a better way.
-LOST = 1e-5
-TOLD = 1e-3  # Where rounding may cost a prediction this share of y, a warning says so,
-GIVEN_UP = 1e-2  # and where it may cost this share, the system counts as singular.
-SINGULAR = 4.0  # A pivot below this many roundings of its diagonal entry makes a matrix singular.
-CHUNK = 2**22  # So many numbers of the matrix are evaluated at a time.
-SINGLE_ROWS = 5000  # Above this many rows a factor in single precision, with its refinement, is the quicker one.
-SINGLE = float(np.finfo(np.float32).eps)
-REFINED = 1e-10  # The residual is refined to this share of y,
-STEPS = 20  # in at most so many steps against the rounded matrix,
-REFINEMENTS = 3  # and at most so many against the kernel's own values.
+# The error of a prediction that single precision may cause, relative to y. It is also the limit for rounding in double
+# precision where an eigendecomposition is affordable instead.
+SMALL_LOSS = 1e-5
+# A warning is given if rounding may cause a relative error above WARNED_LOSS. Above LARGEST_LOSS the system counts as
+# singular.
+WARNED_LOSS = 1e-3
+LARGEST_LOSS = 1e-2
+# A matrix counts as singular if a pivot is below SINGULAR_PIVOT roundings of its diagonal entry.
+SINGULAR_PIVOT = 4.0
+# At most TILE_ENTRIES entries of the matrix are evaluated at a time.
+TILE_ENTRIES = 2**22
+# Above SINGLE_ROWS rows, a factor in single precision with refinement is faster than one in double precision.
+SINGLE_ROWS = 5000
+SINGLE_EPS = float(np.finfo(np.float32).eps)
+# The residual is refined to SMALL_RESIDUAL of y, in at most REFINEMENT_STEPS steps against the rounded matrix and at
+# most KERNEL_STEPS against the kernel's own values.
+SMALL_RESIDUAL = 1e-10
+REFINEMENT_STEPS = 20
+KERNEL_STEPS = 3
 
 
 def solve_factored(
@@ -80,7 +88,7 @@ def solve_exactly(
     y: Array,
     ridges: Array,
     single_rows: int = SINGLE_ROWS,
-    bearable: float = GIVEN_UP,
+    bearable: float = LARGEST_LOSS,
 ) -> Array | None:
     """(K + t W⁻¹)⁻¹ y for y of shape (n, p), t one of ``ridges`` for each column, by Cholesky factorization.
 
@@ -102,7 +110,7 @@ def solve_exactly(
     y = y / np.where(units > 0.0, units, 1.0)
     for t in np.unique(ridges):
         mine = ridges == t
-        system = _Dense(Evaluator(kernel, chunk_entries=CHUNK), objects, t / weights)
+        system = _Dense(Evaluator(kernel, chunk_entries=TILE_ENTRIES), objects, t / weights)
         found = system.solve_single(y[:, mine]) if n > single_rows and system.suits_single else None
         if found is None:
             found = system.solve_double(y[:, mine])
@@ -112,7 +120,7 @@ def solve_exactly(
         lost = float((EPS * math.sqrt(n) * system.largest * np.linalg.norm(found, axis=0) / sizes).max())
         if not lost <= bearable:
             return None
-        if lost > TOLD:
+        if lost > WARNED_LOSS:
             warn(
                 f"alpha = {t:g} is so small beside the matrix of {n} rows that rounding may cost predictions "
                 f"{lost:.1g} of y. Raise alpha, or scale the data."
@@ -154,19 +162,19 @@ class _Dense:
         x = self._refined(factor, y, norms)
         if x is None:
             return None
-        for _ in range(REFINEMENTS):
-            lost = 0.5 * SINGLE * self.largest * np.linalg.norm(x, axis=0)
-            if (lost <= LOST * norms / math.sqrt(len(y))).all():
+        for _ in range(KERNEL_STEPS):
+            lost = 0.5 * SINGLE_EPS * self.largest * np.linalg.norm(x, axis=0)
+            if (lost <= SMALL_LOSS * norms / math.sqrt(len(y))).all():
                 return x
             rest = y - self._product(x)
-            if (np.linalg.norm(rest, axis=0) <= LOST * SINGLE * norms).all():
+            if (np.linalg.norm(rest, axis=0) <= SMALL_LOSS * SINGLE_EPS * norms).all():
                 return x
             more = self._refined(factor, rest, np.maximum(np.linalg.norm(rest, axis=0), np.finfo(float).tiny))
             if more is None:
                 return None
             x = x + more
             # a correction by a share q of x leaves about q² to the next one
-            if (np.linalg.norm(more, axis=0) <= math.sqrt(LOST) * np.linalg.norm(x, axis=0)).all():
+            if (np.linalg.norm(more, axis=0) <= math.sqrt(SMALL_LOSS) * np.linalg.norm(x, axis=0)).all():
                 return x
         return None
 
@@ -174,7 +182,7 @@ class _Dense:
         """The matrix with its Cholesky factor in the lower triangle; None if it has none, to rounding."""
         n = len(self.ridge)
         A = np.empty((n, n), dtype=dtype)
-        step = max(1, CHUNK // n)
+        step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):
             stop = min(start + step, n)
             tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))
@@ -185,16 +193,16 @@ class _Dense:
         factorize = lapack.dpotrf if dtype == np.float64 else lapack.spotrf
         _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
         left = np.square(np.diagonal(A).astype(np.float64))  # of each row, what the rows before do not say
-        if failed or (left <= SINGULAR * np.finfo(dtype).eps * diagonal).any():
+        if failed or (left <= SINGULAR_PIVOT * np.finfo(dtype).eps * diagonal).any():
             return None
         return A
 
     def _refined(self, factor: Array, y: Array, norms: Array) -> Array | None:
         """The solution against the rounded kernel, to double precision; None if the residual does not fall."""
         x, rest, before = np.zeros(y.shape), y, math.inf
-        for _ in range(STEPS):
+        for _ in range(REFINEMENT_STEPS):
             size = np.linalg.norm(rest, axis=0) / norms
-            if size.max() <= REFINED:
+            if size.max() <= SMALL_RESIDUAL:
                 return x
             if not size.max() <= 0.5 * before:
                 return None
@@ -207,7 +215,7 @@ class _Dense:
     def _rounded_product(self, factor: Array, x: Array) -> Array:
         """(K + diag(ridge)) x with K's values above the diagonal of the array."""
         out, n = (self.own + self.ridge)[:, None] * x, len(x)
-        step = max(1, CHUNK // n)
+        step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):
             stop = min(start + step, n)
             tile = factor[start:stop, start:].astype(np.float64)
@@ -219,7 +227,7 @@ class _Dense:
     def _product(self, x: Array) -> Array:
         """(K + diag(ridge)) x with the kernel's own values."""
         out, n = self.ridge[:, None] * x, len(x)
-        step = max(1, CHUNK // n)
+        step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):  # one triangle serves both sides
             stop = min(start + step, n)
             tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))

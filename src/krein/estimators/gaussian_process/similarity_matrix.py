@@ -1,9 +1,8 @@
-"""Few objects whose similarity has nothing to learn: each pair is compared once, whatever is then asked of the matrix.
+"""A similarity that has no parameters to learn: its matrix is evaluated once, and the fit works on the indices.
 
-The search for amplitude and noise, the approximation and the conditioning each want k(X, X). Where no parameter stands
-inside the similarity it is the same matrix every time: it is evaluated here, a fit works on the indices of its rows,
-and what it learned is handed back in terms of the objects. And what is known of a fit serves at other parameters: its
-blocks, ranks and draws (`alike`).
+The search for amplitude and noise, the approximation and the conditioning each need k(X, X). Where no parameter is
+inside the similarity, that is the same matrix every time. `evaluated` replaces the objects by the indices of its rows;
+`Evaluated.put_back` returns what was learned to the objects.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ import numpy as np
 
 from krein.approximation import Approximation
 from krein.approximation.clusters import partition
-from krein.arrays import Array, Indices
-from krein.choosing import approximate
+from krein.arrays import Indices
 from krein.estimators.cache import forget
-from krein.estimators.gaussian_process.evidence import Group, noise_of
-from krein.estimators.gaussian_process.kernels import AsSklearn, amplitude_of, leaf_of, noise_level, signal, with_leaf
-from krein.estimators.route import Exact, Route
+from krein.estimators.gaussian_process.kernels import AsSklearn, leaf_of, with_leaf
+from krein.estimators.route import Exact
 from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, counting, is_vectors, take
 from krein.kernels.validation import check_similarity, takes_vectors
 
-__all__ = ["Evaluated", "alike", "diagonal", "divided", "evaluated", "own_and_noise", "settled_later"]
+__all__ = ["Evaluated", "evaluated"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Known(Precomputed):
+class _EvaluatedSimilarity(Precomputed):
     """Similarities that were evaluated, and counted, before."""
 
     name: str = ""
@@ -103,51 +100,5 @@ def evaluated(kernel: Any, objects: Any, machine: Any) -> Evaluated | None:
         evaluator = Evaluator(leaf.kernel)
         check_similarity(objects, evaluator, whole=True)
         K = evaluator.symmetric(objects)
-    inside = AsSklearn(_Known(K, name=repr(leaf.kernel)))
+    inside = AsSklearn(_EvaluatedSimilarity(K, name=repr(leaf.kernel)))
     return Evaluated(with_leaf(kernel, inside), np.arange(len(K)), leaf, objects, spent.n_evaluations)
-
-
-def diagonal(clean: Any, group: Group) -> Array:
-    """The self-similarities of a kernel without noise; where amplitude is all there is to learn, evaluated once."""
-    leaf = leaf_of(clean)
-    if leaf is None or leaf.n_dims or is_vectors(group.objects):
-        return np.asarray(clean.diag(group.objects))
-    if "leaf" not in group.own:
-        group.own["leaf"] = leaf.diag(group.objects)
-    return np.asarray(amplitude_of(clean) * group.own["leaf"])
-
-
-def settled_later(kernel: Any, whole: Group, route: Route) -> bool:
-    """Whether there is nothing to learn on groups of rows: `rescaled` finds amplitude and noise on all of them.
-
-    That holds for objects without vectors whose similarity has no parameters, where it is approximated. The groups
-    would be compared within themselves, which is more than the approximation asks for.
-    """
-    leaf = leaf_of(kernel)
-    if isinstance(route, Exact) or leaf is None or leaf.n_dims or is_vectors(whole.objects) or not kernel.n_dims:
-        return False
-    return np.ndim(noise_of(kernel, whole)) == 0
-
-
-def divided(objects: Any, scale: Array | None) -> Any:
-    """Columns in units of their scales."""
-    return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
-
-
-def own_and_noise(kernel: Any, X: Any) -> tuple[Array, Any]:
-    """k(x, x) without noise, and the kernel's noise; objects are compared with themselves once if that will do."""
-    clean, level = signal(kernel).diag(X), noise_level(kernel)
-    return clean, kernel.diag(X) - clean if level is None else level
-
-
-def alike(machine: Any, kernel: Kernel, whole: Group) -> Approximation:
-    """The approximation of a fitted machine at other parameters, with the blocks, ranks and random numbers of its own.
-
-    Two evidences differ by their parameters then, and not by what was drawn for them.
-    """
-    known, choice = machine._uncorrected, machine.selection_
-    return approximate(
-        divided(whole.objects, machine._scale), kernel, n_blocks=known.n_blocks, rank=max(known.factorization.ranks),
-        coupling=machine.coupling, drop=machine.drop if choice is None else choice.drop,
-        dtype=known.factorization.dtype, n_jobs=machine.n_jobs, random_state=known.seed % 2**32,
-    )  # fmt: skip
