@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import resident_bytes
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import LabelBinarizer
+
+from benchmarks.measure import resident_bytes
 
 TASKS = {
     "SVC": "classes", "SVR": "numbers", "OneClassSVM": "outliers", "KernelRidge": "numbers",

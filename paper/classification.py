@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import LeaveOneGroupOut, StratifiedKFold
 
+from benchmarks.runner import Task
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import KreinWarning
@@ -27,10 +28,9 @@ from paper.budgeted import C_GRID, CHOICE_ROWS, Chosen, choose, ours
 from paper.comparing import full_bytes, tabled_bytes
 from paper.exact_svm import LIMIT, Fitted, Written, fit, psd_shift_of, restricted, written
 from paper.nested import Setting
-from paper.protocol import Cell
-from paper.running import Request, Task
+from paper.protocol import Cell, Request
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = (
     "dataset", "kernel", "tune", "protocol", "seed", "part",
@@ -38,6 +38,7 @@ COLUMNS = (
     "nbytes", "map_nbytes", "memory_percent", "relative_error", "corrected_error", "correction", "shift",
     "smallest_eigenvalue", "n_negative", "n_pairs", "nonconvex_pairs", "converged", "convex", "n_iter", "seconds",
 )  # fmt: skip
+TABLES = {"classification": COLUMNS}
 CLEAN_EXACT = 3  # folds of the clean protocol in which M0 is fitted too: it differs by the scaling alone
 FOLDS, QUICK_FOLDS = 10, 3
 QUICK_C = (1.0, 100.0)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from paper.records import parse_csv
-from paper.running import Request
+from benchmarks.runner import parse_csv
+from paper.protocol import Request
 from paper.writing import table
 
 __all__ = ["curves", "published", "rank_correlation", "report", "values"]

@@ -16,20 +16,22 @@ from typing import Any
 import numpy as np
 
 import krein
+from benchmarks.runner import Task
 from krein.arrays import Array, stream
 from krein.factorization import Factorization
 from krein.kernels import Kernel
 from paper import eigenvalue_report
 from paper import protocol as paper
-from paper.running import Request, Task
+from paper.protocol import Request
 
-__all__ = ["COLUMNS", "report", "squared_errors", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "squared_errors", "tasks"]
 
 COLUMNS = (
     "dataset", "kernel", "gamma", "seed", "n", "n_blocks", "total_rank", "coupling", "drop", "uncoupled_pairs", "error",
     "smallest_eigenvalue", "largest_eigenvalue", "n_negative", "effective_rank", "sampled_rank", "n_warnings",
     "seconds",
 )  # fmt: skip
+TABLES = {"eigenvalues": COLUMNS}
 KERNELS = ("rbf", "elm")
 GAMMAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0, 10.0)  # the grid of the published code
 QUICK_GAMMAS = (1e-6, 1.0, 10.0)

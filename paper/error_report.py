@@ -9,8 +9,7 @@ import numpy as np
 
 from paper import protocol as paper
 from paper.comparing import full_bytes, tabled_bytes
-from paper.protocol import Cell
-from paper.running import Request
+from paper.protocol import Cell, Request
 from paper.writing import geometric_mean, mean_of, number, table
 
 __all__ = ["report"]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import krein
+from benchmarks.runner import Task
 from krein.approximation.clusters import partition
 from krein.arrays import stream
 from krein.errors import InputError
@@ -25,13 +26,14 @@ from krein.kernels import Evaluator, Kernel
 from krein.plotting import check_matplotlib
 from paper import protocol as paper
 from paper.eigenvalue_report import values
+from paper.protocol import Request
 from paper.reproduce import results
-from paper.running import Request, Task
 from paper.surfaces import Panel, heat_maps, matrices
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = ("figure", "dataset", "kernel", "source", "file", "png_bytes", "svg_bytes", "seconds")
+TABLES = {"figures": COLUMNS}
 STRUCTURE = (
     "gesture poly",
     "pendigit poly",

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.runner import Table, Task, Unfinished, read_csv, text, work
 from krein.errors import InputError
-from paper.records import Table, read_csv, text
-from paper.running import Task, Unfinished, work
 
 COLUMNS = ("name", "seed", "value", "seconds")
 
@@ -111,10 +110,10 @@ SLEEPY = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from test_running import COLUMNS, tasks, drawn
-from paper.records import Table
-from paper.running import Task
-from paper.running import work
+from test_runner import COLUMNS, tasks, drawn
+from benchmarks.runner import Table
+from benchmarks.runner import Task
+from benchmarks.runner import work
 def slowly(name, seed):
     time.sleep(0.2)
     return drawn(name, seed)
