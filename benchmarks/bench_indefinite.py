@@ -166,13 +166,13 @@ def summarise_large(rows: list[dict[str, str]]) -> str:
             svc, ridge = by["SVC"], by["KernelRidgeClassifier"]
             accuracy = {route: float(r["accuracy"]) for route, r in by.items()}
             dense = max([a for route, a in accuracy.items() if route.endswith(", SVC")], default=None)
-            rows = accuracy.get("dense rows of K, ridge")
+            dense_ridge = accuracy.get("dense rows of K, ridge")
             lines.append(
                 f"| {data} | {kernel} | {n} | {_percent(accuracy['SVC'])} | "
-                f"{_percent(accuracy['KernelRidgeClassifier'])} | {_percent(dense)} | {_percent(rows)} | "
+                f"{_percent(accuracy['KernelRidgeClassifier'])} | {_percent(dense)} | {_percent(dense_ridge)} | "
                 f"{float(svc['seconds']):.0f} | {float(ridge['seconds']):.0f} | {svc['used']}, {ridge['used']} |"
             )
-            for route, best in (("SVC", dense), ("KernelRidgeClassifier", rows)):
+            for route, best in (("SVC", dense), ("KernelRidgeClassifier", dense_ridge)):
                 if best is not None:
                     gaps.append((best - accuracy[route], data, kernel, route))
                 if before:

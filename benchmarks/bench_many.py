@@ -8,6 +8,7 @@ evaluations, products and QRs. Seconds are the process's own (one thread), so th
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -31,15 +32,14 @@ TABLES = {"many": COLUMNS, "many_stages": STAGES}
 GROWTH = (10_000, 30_000, 100_000, 200_000, 500_000)
 BARE, PLAIN, BLOCKS, EXPONENT, HELD, BYTES = 4.0, 4.0, 1.5, 1.1, 2.0, 0.4e9  # what is wanted, at most
 WIDE = 2**22  # entries of one plain evaluation
-# Where a stage begins, by module and function; a stage inside another is counted in both.
-HOOKS = (
-    ("building", "partition", "clusters"), ("building", "strengths", "which blocks to keep"),
-    ("building", "_kept", "which blocks to keep"), ("shared", "choose_landmarks", "landmarks"),
-    ("shared", "_outlook", "bases"), ("shared", "_leading", "bases: directions"),
-    ("shared", "orthonormalise", "bases: QR"), ("shared", "_sample", "bases: pivots"),
-    ("shared", "_inverse", "bases: pseudo-inverses"), ("shared", "_strip", "core"),
-    ("shared", "_ordered", "order of directions"), ("building", "finish", "trim and store"),
-)  # fmt: skip
+# The functions of krein.approximation at which a stage begins. A stage inside another counts for both; a function that
+# no longer exists leaves its stage unmeasured.
+HOOKS = {
+    "partition": "clusters", "strengths": "which blocks to keep", "_kept": "which blocks to keep",
+    "choose_landmarks": "landmarks", "_outlook": "bases", "_leading": "bases: directions",
+    "orthonormalise": "bases: QR", "_sample": "bases: pivots", "_inverse": "bases: pseudo-inverses", "_strip": "core",
+    "finish": "trim and store",
+}  # fmt: skip
 
 
 def tasks(request: Request) -> list[Task]:
@@ -126,7 +126,7 @@ def _cpu(action: Callable[[], Any]) -> float:
 
 
 class Watch:
-    """Times the stages of a build and notes the shapes they work on, by standing before krein's own functions."""
+    """Replaces functions of krein by timed ones that also record the shapes they are called with."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -137,15 +137,13 @@ class Watch:
         self.before: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Watch:
-        import importlib
-
         import krein
 
-        for module, name, stage in HOOKS:
-            home = importlib.import_module(f"krein.{module}")
-            if hasattr(home, name):  # a function may have moved: then its stage is not told apart
+        rooms = [module for name, module in sys.modules.items() if name.startswith("krein.approximation.")]
+        for name, stage in HOOKS.items():
+            for home in [module for module in rooms if hasattr(module, name)]:
                 self._replace(home, name, self._timed(getattr(home, name), stage))
-        self._replace(krein.RBF, "__call__", self._kernel(krein.RBF.__call__))
+        self._replace(krein.RBF, "against", self._kernel(krein.RBF.against))
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -172,15 +170,20 @@ class Watch:
         return timed
 
     def _kernel(self, original: Any) -> Any:
-        def kernel(itself: Any, A: Any, B: Any = None) -> Any:
-            start = time.process_time()
-            values = original(itself, A, B)
-            stage = self.inside[0] if self.inside else "rest"
-            self.own[stage] += time.process_time() - start
-            self.shapes[stage].append((*values.shape, str(values.dtype)))
-            return values
+        def against(itself: Any, *arguments: Any) -> Any:
+            function = original(itself, *arguments)
 
-        return kernel
+            def timed(A: Any) -> Any:
+                start = time.process_time()
+                values = function(A)
+                stage = self.inside[0] if self.inside else "rest"
+                self.own[stage] += time.process_time() - start
+                self.shapes[stage].append((*values.shape, str(values.dtype)))
+                return values
+
+            return timed
+
+        return against
 
     def bare(self, X: np.ndarray, n_blocks: int, rank: int, gamma: float) -> tuple[dict[str, float], float, float]:
         """Seconds of each stage's bare arithmetic, of all kernel evaluations, and of all QRs, here and now."""
