@@ -60,10 +60,14 @@ FEW = {  # the data set with few features; mnist is the one with many
     "SpectralClustering": "mixture",
 }  # fmt: skip
 CONTENDERS = ("scikit-learn", "krein", "Nystroem", "subset")
-FIRST = {"Nystroem": 2000, "subset": 2002}  # rows they begin with
-PATIENCE = {"scikit-learn": 300.0, "subset": 900.0, "krein": 3600.0, "Nystroem": 3600.0}  # processor seconds
-GROWTH = (2.0, 3.0)  # of scikit-learn's time with n: between these powers
-TIME, SPACE, BEYOND = "over the time", "out of memory", "beyond reach"  # what ends scikit-learn's curve; no crash does
+# The smallest number of rows for these contenders.
+FIRST = {"Nystroem": 2000, "subset": 2002}
+# A fit is ended after so many processor seconds.
+PATIENCE = {"scikit-learn": 300.0, "subset": 900.0, "krein": 3600.0, "Nystroem": 3600.0}
+# scikit-learn's time is assumed to grow with a power of n between these two.
+GROWTH = (2.0, 3.0)
+# The outcomes that end scikit-learn's curve; a crash does not.
+TIME, SPACE, BEYOND = "over the time", "out of memory", "beyond reach"
 OUTSIDE = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -72,7 +76,8 @@ OUTSIDE = (
 )  # sent by someone, or by a system out of memory
 ATTEMPTS = 2
 TEST = 4000
-SMALLEST = 50  # rows of a subset
+# A subset has at least SMALLEST rows.
+SMALLEST = 50
 
 
 def tasks(request: Request) -> list[Task]:

@@ -24,7 +24,8 @@ COLUMNS = (
 )  # fmt: skip
 KINDS = ("psd", "indefinite + shift", "duplicates", "2 % minority", "rank deficient")
 WANTED = 1e-6
-PAIRS = 4e8  # iterations times rows that LIBSVM is given
+# LIBSVM may take PAIRS / n iterations.
+PAIRS = 4e8
 PIQP_ROWS = 1200
 TABLES = {"dual": COLUMNS}
 

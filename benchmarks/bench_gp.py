@@ -37,7 +37,8 @@ COLUMNS = (
 TABLES = {"gp": COLUMNS}
 DATA, SEEDS = ("kin40k", "protein"), (1, 2)
 EXACT_ROWS, LEARNED_ROWS = 5000, 1000
-POINTS, STEPS = 352, 60  # of SGPR: as much memory as krein takes, or more
+# SGPR has POINTS inducing points, which take at least the memory of krein, and STEPS steps of Adam.
+POINTS, STEPS = 352, 60
 SCORES = {"rmse": "RMSE", "nlpd": "NLPD"}
 
 

@@ -38,7 +38,8 @@ FIXED = {
 }
 TRAIN, TEST, SEEDS = 600, 2000, 10
 LARGE_COLUMNS = ("data", "kernel", "n", "route", "accuracy", "standard_error", "used", "seconds")
-LARGE_SIZES = (4900, 5100, 10**6)  # the last: all rows but those that test
+# Numbers of training rows; the last stands for all rows that are not tested.
+LARGE_SIZES = (4900, 5100, 10**6)
 TABLES = {"indefinite": COLUMNS, "indefinite_large": LARGE_COLUMNS}
 
 

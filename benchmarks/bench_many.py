@@ -30,8 +30,11 @@ COLUMNS = (
 STAGES = ("case", "stage", "seconds", "own_kernel_seconds", "bare_seconds", "ratio")
 TABLES = {"many": COLUMNS, "many_stages": STAGES}
 GROWTH = (10_000, 30_000, 100_000, 200_000, 500_000)
-BARE, PLAIN, BLOCKS, EXPONENT, HELD, BYTES = 4.0, 4.0, 1.5, 1.1, 2.0, 0.4e9  # what is wanted, at most
-WIDE = 2**22  # entries of one plain evaluation
+# Upper limits of the aims: time over bare arithmetic, time over plain kernels, cost of more blocks, exponent of n,
+# peak over held bytes, held bytes.
+BARE, PLAIN, BLOCKS, EXPONENT, HELD, BYTES = 4.0, 4.0, 1.5, 1.1, 2.0, 0.4e9
+# A plain evaluation has WIDE entries.
+WIDE = 2**22
 # The functions of krein.approximation at which a stage begins. A stage inside another counts for both; a function that
 # no longer exists leaves its stage unmeasured.
 HOOKS = {

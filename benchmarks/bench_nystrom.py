@@ -26,10 +26,14 @@ COLUMNS = (
     "case", "kernel", "n", "method", "seed", "n_blocks", "columns", "dtype", "nbytes", "error", "seconds", "warnings",
 )  # fmt: skip
 TABLES = {"nystrom": COLUMNS}
-MEDIANS = (0.9, 0.5, 0.1)  # of the similarities: a wide kernel, a middling one, a narrow one
-STRIP = 1000  # rows of K compared at a time
-MEDIAN, MATTERS = 0.6, 1e-6  # the median ratio to the better Nystroem, and the error from which on we must be better
-CUTOFF = 1e-10  # of the pseudo-inverse, of the largest eigenvalue; smaller ones are noise
+# The median similarity of a wide, a medium and a narrow kernel.
+MEDIANS = (0.9, 0.5, 0.1)
+# STRIP rows of K are compared at a time.
+STRIP = 1000
+# The aims: a median ratio of MEDIAN to the better Nystroem, and a smaller error wherever it exceeds MATTERS.
+MEDIAN, MATTERS = 0.6, 1e-6
+# The pseudo-inverse drops eigenvalues below CUTOFF times the largest.
+CUTOFF = 1e-10
 Rows = Callable[[np.ndarray], np.ndarray]  # rows of an approximation
 
 

@@ -23,10 +23,14 @@ COLUMNS = (
     "nystrom_error", "nystrom_columns", "nbytes", "lowest", "over_nothing", "over_nystrom", "warnings",
 )  # fmt: skip
 TABLES = {"problems": COLUMNS}
-NOTHING, NYSTROM = 1.05, 1.3  # what the ratios may be,
-MATTERS = 1e-8  # where the error is above this
-HEAVY = 2.0  # numbers of the core over those of the bases, from which on blocks are too many for their rows
-CUTOFF = 1e-12  # of Nystroem's pseudo-inverse
+# The largest ratios allowed to the trivial approximations and to Nystroem's.
+NOTHING, NYSTROM = 1.05, 1.3
+# Ratios count where the error is above MATTERS.
+MATTERS = 1e-8
+# A core with more than HEAVY times the numbers of the bases has too many blocks.
+HEAVY = 2.0
+# Nystroem's pseudo-inverse drops eigenvalues below CUTOFF times the largest.
+CUTOFF = 1e-12
 DRAWS = 3
 KINDS = (
     "normal", "blobs", "duplicates", "tiny clusters", "rank deficient", "heavy tails", "grid", "one direction",
@@ -60,7 +64,8 @@ KERNELS: dict[str, Callable[[np.random.Generator, float], krein.kernels.Kernel]]
     "sigmoid": lambda rng, size: krein.Sigmoid(gamma=float(rng.uniform(0.05, 1.0)) / size / size, coef0=-1.0),
     "difference": lambda rng, size: as_kernel(_Difference(0.02 / size / size)),
 }
-UNSCALED = ("elm", "arc-cosine")  # kernels with a scale of their own: the data stay at 1
+# Kernels with a scale of their own; their data are not scaled.
+UNSCALED = ("elm", "arc-cosine")
 
 
 def tasks(request: Request) -> list[Task]:

@@ -26,10 +26,14 @@ COLUMNS = (
 )  # fmt: skip
 NEW = ("dataset", "kernel", "n_train", "n_test", "train_error", "test_error", "ratio", "warnings")
 TABLES = {"shared": COLUMNS, "shared_new": NEW}
-WORST, MEAN, LEAST = 0.65, 0.20, 0.01  # the ratio in every cell, in the geometric mean, and what it counts at least
-NEGATIVE = 1e-10  # of the largest eigenvalue: below minus this a psd kernel's approximation is not psd
-STRIP = 1000  # new rows compared at a time
-EXTENDED, MATTERS = 1.5, 1e-3  # K(test, train)'s error over K(train, train)'s, where that is above
+# The aims: a ratio of at most WORST in every cell and MEAN in the geometric mean, where each counts as LEAST at least.
+WORST, MEAN, LEAST = 0.65, 0.20, 0.01
+# An eigenvalue below -NEGATIVE times the largest is negative beyond rounding.
+NEGATIVE = 1e-10
+# STRIP new rows are compared at a time.
+STRIP = 1000
+# The error of new rows is at most EXTENDED times the training error, where that is above MATTERS.
+EXTENDED, MATTERS = 1.5, 1e-3
 
 
 def tasks(request: Request) -> list[Task]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.runner import read_csv
 
-FACTOR = 1.5  # a mean error within this factor of the published code's counts as reproduced
+# A mean error within FACTOR of the published code's counts as reproduced.
+FACTOR = 1.5
 ROUNDING = {
     "float32": None,
     "float16": 0.0006,
@@ -25,7 +26,7 @@ def summarise(rows: list[dict[str, str]], reference: Path, quick: bool) -> str:
         "# The paper's 24 cells, pairwise coupling",
         "",
         f"Relative Frobenius errors, exact, mean of {seeds} seed(s) with the worst one; beside them the authors' "
-        "published code (`experiments/tables/published_code.csv`) and the paper's own table. M2 adds |λmin| (x1) "
+        "published code (`paper/tables/published_code.csv`) and the paper's own table. M2 adds |λmin| (x1) "
         "or, as the paper's experiments did, 2|λmin| (x2). Memory is that of the factorization in float64, in % of "
         "K's.",
         "",

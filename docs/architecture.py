@@ -36,7 +36,8 @@ def picture() -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<path d="M 20 {GAP} V {height - 24}" stroke="#555555" stroke-width="2"/>',
         f'<path d="M 13 {height - 26} h 14 l -7 14 z" fill="#555555"/>',
-        f'<text transform="translate(42 {height / 2:g}) rotate(-90)" text-anchor="middle" fill="#555555">imports</text>',
+        f'<text transform="translate(42 {height / 2:g}) rotate(-90)" text-anchor="middle" fill="#555555">'
+        "imports</text>",
     ]
     for i, rooms in enumerate(rows):
         y, width = GAP + i * (LAYER + GAP), (WIDTH - MARGIN - GAP - (len(rooms) - 1) * GAP) / len(rooms)

@@ -32,7 +32,8 @@ COLUMNS = (
 )  # fmt: skip
 TABLES = {"bounds": COLUMNS}
 ROWS, QUICK_ROWS, SEEDS = 1500, 400, 3
-ROUNDING = 1e-10  # eigenvalues of K below this share of the largest are zero
+# Eigenvalues of K below ROUNDING times the largest count as zero.
+ROUNDING = 1e-10
 
 
 def tasks(request: Request) -> list[Task]:

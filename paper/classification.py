@@ -39,11 +39,14 @@ COLUMNS = (
     "smallest_eigenvalue", "n_negative", "n_pairs", "nonconvex_pairs", "converged", "convex", "n_iter", "seconds",
 )  # fmt: skip
 TABLES = {"classification": COLUMNS}
-CLEAN_EXACT = 3  # folds of the clean protocol in which M0 is fitted too: it differs by the scaling alone
+# M0 is fitted in CLEAN_EXACT folds of the clean protocol, which differs in the scaling alone.
+CLEAN_EXACT = 3
 FOLDS, QUICK_FOLDS = 10, 3
 QUICK_C = (1.0, 100.0)
-BUDGETS = {"mem": (0, 1), "typical": (0,)}  # of ours, and the halves of the folds in which it is fitted
-LARGER = 2  # times the tabled rank: from there on the Mem column speaks of another one
+# Each memory budget of krein's machines is used in these halves of the folds.
+BUDGETS = {"mem": (0, 1), "typical": (0,)}
+# From LARGER times the tabled rank on, the Mem column refers to another rank.
+LARGER = 2
 
 
 def tasks(request: Request) -> list[Task]:

@@ -19,8 +19,10 @@ __all__ = ["curves", "published", "rank_correlation", "report", "values"]
 
 VARIANTS = (("pairwise", 0.1), ("pairwise", 0.0), ("shared", 0.1), ("shared", 0.0))
 SETTING = ("dataset", "kernel", "gamma", "seed")
-FLOOR = 1e-16  # errors below are rounding
-LESS = 0.999  # times: a smaller change is none
+# Errors below FLOOR are rounding.
+FLOOR = 1e-16
+# A value counts as smaller if it is below LESS times the other.
+LESS = 0.999
 Row = dict[str, Any]
 
 

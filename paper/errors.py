@@ -32,8 +32,10 @@ COLUMNS = (
     "error_twice", "negative_entries", "n_evaluations", "n_warnings", "seconds",
 )  # fmt: skip
 TABLES = {"errors": COLUMNS}
-SEEDS = {"cell": 10, "tabled": 2, "mem": 1, "rule": 1}  # the last two are dear
-GRID_SAMPLES = 20_000  # entries looked at for an error of the grid
+# The number of seeds per part; the last two parts take longest.
+SEEDS = {"cell": 10, "tabled": 2, "mem": 1, "rule": 1}
+# The errors of the grid are estimated from GRID_SAMPLES entries.
+GRID_SAMPLES = 20_000
 
 
 def tasks(request: Request) -> list[Task]:

@@ -40,10 +40,13 @@ STRUCTURE = (
     "artificial2 elm",
     "spambase elm",
 )  # the supplement's Fig. 1, in its order
-MAIN = {"pendigit rbf": "Fig. 2", "gesture elm": "Fig. 3"}  # the others are in the supplement
-ROWS = 230  # of a matrix that are shown
+# These figures are in the paper, the others in its supplement.
+MAIN = {"pendigit rbf": "Fig. 2", "gesture elm": "Fig. 3"}
+# A matrix is shown by ROWS of its rows.
+ROWS = 230
 N_BLOCKS = 10
-PNG_DPI, SVG_DPI = 160, 100  # of what is an image in the SVG
+# Resolution of the PNG files, and of the images inside the SVG files.
+PNG_DPI, SVG_DPI = 160, 100
 
 
 def tasks(request: Request) -> list[Task]:

@@ -29,7 +29,8 @@ __all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "Request", "cells", "mat
 DATASETS = datasets.names("paper")
 KERNELS = ("rbf", "elm", "poly", "tl1")
 QUICK_ROWS = 1200
-RECORDINGS = (1743, 1260, 1830, 1069, 1420, 1107, 1444)  # frames of gesture's seven videos, in order
+# The number of frames of gesture's seven videos, in order.
+RECORDINGS = (1743, 1260, 1830, 1069, 1420, 1107, 1444)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from paper.protocol import DATASETS, KERNELS, Request
 
 __all__ = ["EXPERIMENTS", "reproduce"]
 
-NO_DATA = {"costs"}  # it generates its own
+# These experiments generate their data.
+NO_DATA = {"costs"}
 EXPERIMENTS = {
     "errors": "relative errors of M1, M2 and ours, and their memory (supplement, Table 4; the Mem column)",
     "eigenvalues": "how indefinite the approximation is (Sec. 3.3, supplement 3)",
@@ -43,7 +44,7 @@ def reproduce(
 ) -> list[str]:
     """Run the named experiments and return what went wrong, one line for each that could not be finished.
 
-    ``say`` is told of each in words, ``record`` in plain values.
+    ``say`` receives a line of text for each, ``record`` a dictionary.
     """
     names = tuple(names)
     for name in names:
