@@ -73,7 +73,7 @@ def _latent(n: int) -> tuple[Any, Any]:
 
 def write_matrix(path: Path, n: int, strip: int = 1000) -> None:
     """The difference of two Gaussians, so indefinite, in strips: never more than one in memory."""
-    X, _ = _latent(n)
+    X = _latent(n)[0].astype(np.float64)  # in single precision strips would not be symmetric to rounding
     near, far = krein.RBF(gamma=0.2), krein.RBF(gamma=0.05)
     S = np.lib.format.open_memmap(path, "w+", np.float32, (n, n))
     for start in range(0, n, strip):
