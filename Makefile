@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-slow fuzz bench clean
+.PHONY: help demo test lint format test-slow fuzz bench paper clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ fuzz: $(INSTALLED)  ## Draw random examples for the property tests, for FUZZ_MIN
 bench: $(INSTALLED)  ## Run the benchmarks
 	$(BIN)/python benchmarks/run.py
 
+paper: $(INSTALLED)  ## Run the paper's experiments; finished pieces are kept
+	$(BIN)/python -m paper all --n-jobs 2
+
 clean:  ## Remove .venv and everything that was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests paper benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,20 +8,21 @@ bytes of a grid of blocks and ranks that meet the same target (one seed; errors 
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import wanted_cells
-from measure import seconds
-from tqdm import tqdm
 
 import krein
+from benchmarks.bench_cells import wanted_cells
+from benchmarks.measure import seconds
+from benchmarks.runner import Request, Task, read_csv
 from krein.choosing.candidates import stored_bytes
 from krein.datasets import load
 from krein.preprocessing import paper_preprocessing
 from paper.comparing import difference
-from paper.records import Table
+from paper.protocol import Cell
 
 COLUMNS = (
     "dataset", "kernel", "target", "seed", "error", "met", "nbytes", "n_blocks", "rank", "dtype", "n_built", "reason",
@@ -32,61 +33,66 @@ MEMORY = ("dataset", "kernel", "seed", "limit", "nbytes", "n_blocks", "rank", "d
 TARGETS = (0.05, 0.01)
 BLOCKS = (1, 2, 3, 5, 8, 12, 20, 32)
 RANKS = tuple(dict.fromkeys(round(1.25**i) for i in range(36)))
-LOOSE = 1.3  # the grid is searched up to so many times the bytes chosen: what is dearer is no reproach
-ROUNDING = 1e-8  # errors below are the same to us
-LOOKED = 1000  # rows of K for the grid's errors
-KEPT, BYTES, GAIN = 0.95, 2.0, 0.5  # share of the runs below the target; bytes over the grid's; max_memory's mean ratio
+# The grid is searched up to GRID_MARGIN times the bytes that krein chose.
+GRID_MARGIN = 1.3
+# Errors below NEGLIGIBLE_ERROR count as equal.
+NEGLIGIBLE_ERROR = 1e-8
+# The errors of the grid are estimated from SAMPLED_ROWS rows of K.
+SAMPLED_ROWS = 1000
+# The aims: MET_SHARE of the runs stay below the target, the bytes are at most BYTES_RATIO times the grid's, and the
+# mean error with max_memory is at most MEMORY_RATIO times that of the paper's shape.
+MET_SHARE, BYTES_RATIO, MEMORY_RATIO = 0.95, 2.0, 0.5
+TABLES = {"auto": COLUMNS, "auto_grid": GRID, "auto_memory": MEMORY}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "auto.csv", COLUMNS, command, force)
-    grid = Table(out / "auto_grid.csv", GRID, command, force)
-    memory = Table(out / "auto_memory.csv", MEMORY, command, force)
-    for seeds in (range(1),) if quick else (range(2), range(20)):  # a first look at all cells, then the rest
-        for h in tqdm(wanted_cells(quick), desc="cells"):
-            cell = Cell(h.dataset, h.kernel, h.similarity, load(h.dataset).X[: 2500 if quick else None])
-            targets = () if h.kernel == "poly" else TARGETS
-            for target, seed in [(t, s) for t in targets for s in seeds if not table.has(**cell.key(t), seed=s)]:
-                table.add([cell.meets(target, seed)])
-            if not memory.has(dataset=h.dataset, kernel=h.kernel):
-                memory.add([cell.fills(h.n_blocks, h.rank)])
-            for target in targets:
-                if not grid.has(**cell.key(target)):
-                    grid.add([cell.cheapest(target, LOOSE * _chosen(table, cell.key(target)))])
-        (out / "auto.md").write_text(summarise(table, grid, memory, quick), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    """Two seeds of every cell first, then the others."""
+    found, quick = [], request.quick
+    for seeds in (range(1),) if quick else (range(2), range(2, 20)):
+        for cell in wanted_cells(quick):
+            key = {"dataset": cell.dataset, "kernel": cell.kernel}
+            targets = () if cell.kernel == "poly" else TARGETS
+            found += [Task(key | {"target": t, "seed": s}, meets, (cell, t, s, quick)) for t in targets for s in seeds]
+            if 0 in seeds:
+                found.append(Task(key, fills, (cell, quick), table="auto_memory"))
+                found += [
+                    Task(key | {"target": t}, cheapest, (cell, t, request.output, quick), table="auto_grid")
+                    for t in targets
+                ]
+    return found
 
 
-def _chosen(table: Table, key: dict[str, Any]) -> float:
-    """The mean bytes chosen in this cell."""
-    return float(np.mean([float(r["nbytes"]) for r in table.rows if all(r[c] == str(v) for c, v in key.items())]))
+@lru_cache(maxsize=1)
+def problem(cell: Cell, quick: bool) -> Problem:
+    return Problem(cell, quick)
 
 
-class Cell:
-    """One data set and kernel; its K is made when it is first needed."""
+def meets(cell: Cell, target: float, seed: int, quick: bool) -> list[dict[str, Any]]:
+    return [problem(cell, quick).meets(target, seed)]
 
-    def __init__(self, dataset: str, name: str, kernel: krein.kernels.Kernel, raw: Any) -> None:
-        self.dataset, self.name, self.kernel, self.raw = dataset, name, kernel, raw
-        self._X: Any = None
-        self._K: Any = None
 
-    def key(self, target: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "kernel": self.name, "target": target}
+def fills(cell: Cell, quick: bool) -> list[dict[str, Any]]:
+    return [problem(cell, quick).fills(cell.n_blocks, cell.rank)]
 
-    @property
-    def X(self) -> Any:
-        if self._X is None:
-            self._X = paper_preprocessing(self.kernel).fit_transform(self.raw)
-        return self._X
 
-    @property
-    def K(self) -> Any:
-        if self._K is None:
-            self._K = self.kernel(self.X)
-            self.looked = np.sort(
-                np.random.default_rng(0).choice(len(self._K), min(LOOKED, len(self._K)), replace=False)
-            )
-            self.looked_norm = float(np.linalg.norm(self._K[self.looked]))
-        return self._K
+def cheapest(cell: Cell, target: float, output: Path, quick: bool) -> list[dict[str, Any]]:
+    """The best of the grid, up to GRID_MARGIN times the mean bytes that krein chose for the same target."""
+    key = {"dataset": cell.dataset, "kernel": cell.kernel, "target": str(target)}
+    chosen = [float(r["nbytes"]) for r in read_csv(output / "auto.csv") if key.items() <= r.items()]
+    return [problem(cell, quick).cheapest(target, GRID_MARGIN * float(np.mean(chosen)))]
+
+
+class Problem:
+    """The prepared rows of a cell, its K, and a sample of K's rows."""
+
+    def __init__(self, cell: Cell, quick: bool) -> None:
+        raw = load(cell.dataset).X[: 2500 if quick else None]
+        self.kernel = cell.similarity
+        self.X = paper_preprocessing(self.kernel).fit_transform(raw)
+        self.K = self.kernel(self.X)
+        n = len(self.K)
+        self.sample = np.sort(np.random.default_rng(0).choice(n, min(SAMPLED_ROWS, n), replace=False))
+        self.sample_norm = float(np.linalg.norm(self.K[self.sample]))
 
     def build(self, seed: int, **how: Any) -> tuple[float, krein.Approximation, str]:
         with warnings.catch_warnings(record=True) as caught:
@@ -101,8 +107,8 @@ class Cell:
         taken, a, said = self.build(seed, max_error=target)
         error, f, s = self.error(a), a.factorization, a.search_
         assert s is not None
-        return self.key(target) | {
-            "seed": seed, "error": error, "met": error <= target, "nbytes": f.nbytes, "n_blocks": f.n_blocks,
+        return {
+            "error": error, "met": error <= target, "nbytes": f.nbytes, "n_blocks": f.n_blocks,
             "rank": f.rank, "dtype": f.dtype, "n_built": sum(look.stage == "built" for look in s.tried),
             "reason": s.reason, "seconds": taken, "search_seconds": s.seconds, "build_seconds": s.build_seconds,
             "warnings": said,
@@ -114,9 +120,9 @@ class Cell:
         a = self.build(0, max_memory=limit)[1]
         error, f = self.error(a), a.factorization
         return {
-            "dataset": self.dataset, "kernel": self.name, "seed": 0, "limit": limit, "nbytes": f.nbytes,
+            "seed": 0, "limit": limit, "nbytes": f.nbytes,
             "n_blocks": f.n_blocks, "rank": f.rank, "dtype": f.dtype, "error": error, "fixed_error": fixed,
-            "ratio": max(error, ROUNDING) / max(fixed, ROUNDING),
+            "ratio": max(error, NEGLIGIBLE_ERROR) / max(fixed, NEGLIGIBLE_ERROR),
         }  # fmt: skip
 
     def cheapest(self, target: float, most: float) -> dict[str, Any]:
@@ -127,7 +133,7 @@ class Cell:
             ranks = [k for k in RANKS if c * k <= len(self.X) // 2 and self._bytes(c, k) < best["nbytes"]]
             low, high, at = -1, len(ranks), len(ranks) - 1  # missed at low, met at high; the dearest first
             while low < at < high:
-                error = self._looked_error(c, ranks[at])
+                error = self._sampled_error(c, ranks[at])
                 built += 1
                 if error <= target:
                     high = at
@@ -138,18 +144,20 @@ class Cell:
                 else:
                     low = at
                     at = (low + high) // 2
-        return self.key(target) | best | {"n_built": built}
+        return best | {"n_built": built}
 
     def _bytes(self, n_blocks: int, rank: int) -> int:
         return int(stored_bytes(len(self.X), n_blocks, rank, "float64"))
 
-    def _looked_error(self, n_blocks: int, rank: int) -> float:
+    def _sampled_error(self, n_blocks: int, rank: int) -> float:
         _, a, _ = self.build(0, n_blocks=n_blocks, rank=rank, dtype="float64")
-        difference = self.K[self.looked] - a.factorization.rows(self.looked)
-        return float(np.linalg.norm(difference)) / self.looked_norm
+        difference = self.K[self.sample] - a.factorization.rows(self.sample)
+        return float(np.linalg.norm(difference)) / self.sample_norm
 
 
-def summarise(table: Table, grid: Table, memory: Table, quick: bool) -> str:
+def report(
+    rows: list[dict[str, str]], grid: list[dict[str, str]], memory: list[dict[str, str]], request: Request
+) -> str:
     lines = [
         "# Left to choose",
         "",
@@ -157,15 +165,15 @@ def summarise(table: Table, grid: Table, memory: Table, quick: bool) -> str:
         "those of the cheapest grid choice, the seconds of choosing (samples, forecasts, measured errors) over those",
         "of building, median.",
         "",
-        *(["**A quick run: the first 2500 rows of one data set.**", ""] * quick),
+        *(["**A quick run: the first 2500 rows of one data set.**", ""] * request.quick),
         "| data | kernel | max_error | runs | below it | largest / asked | mean / asked | bytes / grid's | blocks "
         "| grid c, k | built, mean | search / build |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: |",
     ]
     ratios, spent = [], []
-    for key in dict.fromkeys((r["dataset"], r["kernel"], r["target"]) for r in table.rows):
-        mine = [r for r in table.rows if (r["dataset"], r["kernel"], r["target"]) == key]
-        cheap = next(r for r in grid.rows if (r["dataset"], r["kernel"], r["target"]) == key)
+    for key in dict.fromkeys((r["dataset"], r["kernel"], r["target"]) for r in rows):
+        mine = [r for r in rows if (r["dataset"], r["kernel"], r["target"]) == key]
+        cheap = next(r for r in grid if (r["dataset"], r["kernel"], r["target"]) == key)
         target = float(key[2])
         errors, nbytes = (np.array([float(r[c]) for r in mine]) for c in ("error", "nbytes"))
         ratios.append(float(nbytes.mean()) / float(cheap["nbytes"]))
@@ -177,12 +185,13 @@ def summarise(table: Table, grid: Table, memory: Table, quick: bool) -> str:
             f"| {errors.max() / target:.3f} | {errors.mean() / target:.3f} | {ratios[-1]:.2f} | {blocks} "
             f"| {grid_choice} | {np.mean([int(r['n_built']) for r in mine]):.1f} | {spent[-1]:.2f} |"
         )
-    met = np.array([r["met"] == "True" for r in table.rows])
-    faster = np.array([float(r["search_seconds"]) < float(r["build_seconds"]) for r in table.rows])
+    met = np.array([r["met"] == "True" for r in rows])
+    faster = np.array([float(r["search_seconds"]) < float(r["build_seconds"]) for r in rows])
     lines += [
         "",
-        f"- Below max_error: {met.mean():.1%} of {len(met)} runs (wanted: at least {KEPT:.0%}).",
-        f"- Bytes over the grid's: at most {max(ratios):.2f} (wanted: {BYTES:g}), median {np.median(ratios):.2f}.",
+        f"- Below max_error: {met.mean():.1%} of {len(met)} runs (wanted: at least {MET_SHARE:.0%}).",
+        f"- Bytes over the grid's: at most {max(ratios):.2f} (wanted: {BYTES_RATIO:g}), "
+        f"median {np.median(ratios):.2f}.",
         f"- Choosing took less than building in {faster.mean():.1%} of the runs, and by the median in "
         f"{int((np.array(spent) < 1).sum())} of {len(spent)} cells (wanted: all); geometric mean of those medians "
         f"{np.exp(np.log(spent).mean()):.2f}.",
@@ -190,16 +199,16 @@ def summarise(table: Table, grid: Table, memory: Table, quick: bool) -> str:
         "| data | kernel | bytes allowed | used | blocks | rank | type | error | at the paper's c and k | ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for r in memory.rows:
+    for r in memory:
         lines.append(
             f"| {r['dataset']} | {r['kernel']} | {r['limit']} | {float(r['nbytes']) / float(r['limit']):.2f} "
             f"| {r['n_blocks']} | {r['rank']} | {r['dtype']} | {float(r['error']):.3g} | {float(r['fixed_error']):.3g} "
             f"| {float(r['ratio']):.3f} |"
         )
-    found = np.maximum([float(r["ratio"]) for r in memory.rows], 0.01)
+    found = np.maximum([float(r["ratio"]) for r in memory], 0.01)
     lines += [
         "",
         f"- max_memory: geometric mean of the ratios {np.exp(np.log(found).mean()):.3f}, each counted as 0.01 at least "
-        f"(wanted: at most {GAIN}); above 1 in {int((found > 1).sum())} cells.",
+        f"(wanted: at most {MEMORY_RATIO}); above 1 in {int((found > 1).sum())} cells.",
     ]
     return "\n".join(lines) + "\n"

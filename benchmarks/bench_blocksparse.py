@@ -6,35 +6,34 @@ blocksparse.csv has one row per figure. Everything large runs in a process of it
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
-from tqdm import tqdm
 
-from paper.records import Table
+from benchmarks.measure import peak_bytes, profiled, resident_bytes, seconds
+from benchmarks.runner import Request, Task
 
-Figures = list[tuple[str, float, str]]
+TABLES = {"blocksparse": ("case", "quantity", "value", "unit")}
 # In 8 dimensions and 2000 clusters: similarities of about 0.5 within a cluster; all others together hold a fifteenth of
 # the squared norm, most of it between neighbours.
 SPREAD, GAMMA, RIDGE = 0.15, 2.0, 1.0
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "blocksparse.csv", ("case", "quantity", "value", "unit"), command, force)
-    size = (20_000, 250, 20, 0.97) if quick else (500_000, 2000, 32, 0.995)  # n, blocks, rank, drop
-    tasks: dict[str, Any] = {"equality": (equality, ()), "many blocks": (many_blocks, size)}
-    for case, (task, arguments) in tqdm(tasks.items(), desc="blocksparse"):
-        if table.has(case=case):
-            continue
-        figures, profiles = in_fresh_process(task, *arguments)
-        table.add({"case": case, "quantity": q, "value": float(v), "unit": u} for q, v, u in figures)
-        if profiles:
-            table.note(profiles=profiles)
+def tasks(request: Request) -> list[Task]:
+    size = (20_000, 250, 20, 0.97) if request.quick else (500_000, 2000, 32, 0.995)  # n, blocks, rank, drop
+    return [
+        Task({"case": "equality"}, equality, fresh=True),
+        Task({"case": "many blocks"}, many_blocks, size, fresh=True),
+    ]
 
 
-def equality() -> tuple[Figures, dict[str, list[str]]]:
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    lines = ["# A block-sparse core", "", "| case | quantity | value |", "| --- | --- | ---: |"]
+    lines += [f"| {r['case']} | {r['quantity']} | {float(r['value']):.4g} {r['unit']} |" for r in rows]
+    return "\n".join(lines) + "\n"
+
+
+def equality() -> list[dict[str, Any]]:
     """60 blocks of rank 20, half of the pairs, indefinite: the block-sparse core against the same core held dense."""
     import krein
     from krein.datasets import mixture
@@ -68,7 +67,7 @@ def equality() -> tuple[Figures, dict[str, list[str]]]:
         return float(np.linalg.norm(p - q) / np.linalg.norm(q))
 
     norm = float(np.abs(exact).max())
-    return [
+    return as_rows([
         ("kept blocks off the diagonal", len(kept) - 60, "blocks"),
         ("product, relative difference", gap(G @ b, F @ b), ""),
         ("diagonal, relative difference", gap(G.diagonal(), F.diagonal()), ""),
@@ -77,10 +76,10 @@ def equality() -> tuple[Figures, dict[str, list[str]]]:
         ("smallest eigenvalue, difference over |M|", abs(ends.smallest - min(exact[0], 0.0)) / norm, ""),
         ("largest eigenvalue, difference over |M|", abs(ends.largest - exact[-1]) / norm, ""),
         ("solve, relative difference", gap(y, x), ""),
-    ], {}
+    ])  # fmt: skip
 
 
-def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> tuple[Figures, dict[str, list[str]]]:
+def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> list[dict[str, Any]]:
     import krein
     from krein.datasets import mixture
 
@@ -91,7 +90,7 @@ def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> tuple[Figures,
     before = resident_bytes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        build, a, stages, heaviest = profiled(
+        build, a, stages = profiled(
             lambda: krein.approximate(
                 X, krein.RBF(gamma=GAMMA), n_blocks=n_blocks, rank=rank, coupling="pairwise", drop=drop,
                 landmarks="uniform", n_jobs=2, random_state=0,
@@ -103,7 +102,7 @@ def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> tuple[Figures,
     if not isinstance(core, krein.BlockSparse):
         raise SystemExit(f"The core of {F!r} was expected to be block-sparse.")
     numbers = sum(B.size for B in F.bases) + core.n_kept
-    figures: Figures = [("rows", n, ""), ("blocks", F.n_blocks, ""), ("rank", F.rank, ""), ("build", build, "s")]
+    figures = [("rows", n, ""), ("blocks", F.n_blocks, ""), ("rank", F.rank, ""), ("build", build, "s")]
     figures += [(f"build: {name}", taken, "s") for name, taken in sorted(stages.items(), key=lambda s: -s[1])]
     figures += [
         ("warnings", len(caught), ""), ("kernel entries", a.n_evaluations, ""),
@@ -123,7 +122,7 @@ def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> tuple[Figures,
         ("plain dense products of the same size", streaming, "s"), ("product / plain", product / streaming, ""),
     ]  # fmt: skip
 
-    taken, ends, _, ends_profile = profiled(F.ends, "ends")
+    taken, ends = seconds(F.ends)
     figures += [
         ("ends of the spectrum", taken, "s"), ("smallest eigenvalue", ends.smallest, ""),
         ("lower bound", ends.lower_bound, ""), ("largest eigenvalue", ends.largest, ""),
@@ -132,13 +131,17 @@ def many_blocks(n: int, n_blocks: int, rank: int, drop: float) -> tuple[Figures,
     G = krein.correct(F, "shift")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        taken, x, _, solve_profile = profiled(lambda: G.solve(v, RIDGE), "solve")
+        taken, x = seconds(lambda: G.solve(v, RIDGE))
     residual = np.linalg.norm(G @ x + RIDGE * x - v) / np.linalg.norm(v)
     figures += [
         ("shift", G.shift, ""), ("solve, ridge 1", taken, "s"), ("solve / product", taken / product, ""),
         ("solve, true relative residual", float(residual), ""), ("solve, warnings", len(caught), ""),
     ]  # fmt: skip
-    return figures, {"build": heaviest, "ends": ends_profile, "solve": solve_profile}
+    return as_rows(figures)
+
+
+def as_rows(figures: list[tuple[str, float, str]]) -> list[dict[str, Any]]:
+    return [{"quantity": quantity, "value": float(value), "unit": unit} for quantity, value, unit in figures]
 
 
 def _streamed(basis_numbers: int, n: int, core_numbers: int, rank: int) -> Any:

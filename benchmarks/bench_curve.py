@@ -28,26 +28,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from curve_contender import TASKS, TOO_LONG
-from curve_picture import draw
-from curve_summary import summarise
 from sklearn.datasets import fetch_openml
-from tqdm import tqdm
 
+from benchmarks.curve_contender import TASKS, TOO_LONG
+from benchmarks.curve_picture import draw
+from benchmarks.curve_summary import summarise
+from benchmarks.runner import Request, Task, read_csv
 from krein.datasets import load
 from krein.datasets import mixture as generated
-from paper.records import Table, alone
 
 COLUMNS = (
     "machine", "data", "contender", "n", "rows", "features", "outcome", "fit_seconds", "first_seconds", "fits", "score",
     "standard_error", "same", "many_seconds", "row_seconds", "peak_bytes", "base_bytes", "file_bytes",
 )  # fmt: skip
+TABLES = {"curve": COLUMNS}
 KEY = ("machine", "data", "contender", "n")
 SIZES = (
     250, 500, 1000, 2000, 2001, 3000, 5000, 8000, 8001, 12_000, 12_001, 20_000, 20_001, 50_000, 50_001, 100_000,
@@ -59,10 +60,14 @@ FEW = {  # the data set with few features; mnist is the one with many
     "SpectralClustering": "mixture",
 }  # fmt: skip
 CONTENDERS = ("scikit-learn", "krein", "Nystroem", "subset")
-FIRST = {"Nystroem": 2000, "subset": 2002}  # rows they begin with
-PATIENCE = {"scikit-learn": 300.0, "subset": 900.0, "krein": 3600.0, "Nystroem": 3600.0}  # processor seconds
-GROWTH = (2.0, 3.0)  # of scikit-learn's time with n: between these powers
-TIME, SPACE, BEYOND = "over the time", "out of memory", "beyond reach"  # what ends scikit-learn's curve; no crash does
+# The smallest number of rows for these contenders.
+FIRST = {"Nystroem": 2000, "subset": 2002}
+# A fit is ended after so many processor seconds.
+PATIENCE = {"scikit-learn": 300.0, "subset": 900.0, "krein": 3600.0, "Nystroem": 3600.0}
+# scikit-learn's time is assumed to grow with a power of n between these two.
+GROWTH = (2.0, 3.0)
+# The outcomes that end scikit-learn's curve; a crash does not.
+TIME, SPACE, BEYOND = "over the time", "out of memory", "beyond reach"
 OUTSIDE = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -71,31 +76,33 @@ OUTSIDE = (
 )  # sent by someone, or by a system out of memory
 ATTEMPTS = 2
 TEST = 4000
-SMALLEST = 50  # rows of a subset
+# A subset has at least SMALLEST rows.
+SMALLEST = 50
 
 
-def run(
-    out: Path, command: str, quick: bool, force: bool, only: Sequence[str] = (), least: int = 0,
-    most: int | None = None, contenders: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """``only`` these machines, on ``least`` to ``most`` rows, of these contenders; by default all."""
+def tasks(request: Request) -> list[Task]:
+    """The cells of the options: ``only`` these machines and ``contenders``, on ``least`` to ``most`` rows."""
+    only, contenders = (request.options.get(name, ()) for name in ("only", "contenders"))
+    least, most = request.options.get("least", 0), request.options.get("most", SIZES[-1])
     for asked, known in ((only, FEW), (contenders, CONTENDERS)):
         if unknown := set(asked) - set(known):
             raise SystemExit(f"{', '.join(sorted(unknown))}: not in the curve; it knows {', '.join(known)}.")
-    with alone(out / "curve.csv"), tempfile.TemporaryDirectory() as folder:
-        table = Table(out / "curve.csv", COLUMNS, command)
-        todo = [
-            cell for cell in cells(quick)
-            if cell["machine"] in (only or FEW) and least <= cell["n"] <= (most or math.inf)
-            and cell["contender"] in (contenders or CONTENDERS) and (force or not table.has(**cell))
-        ]  # fmt: skip
-        for cell in todo if force else ():
-            table.drop(**cell)
-        for cell in tqdm(todo, desc="curve", disable=None):
-            table.add([cell | found(cell, table.rows, Path(folder), most or SIZES[-1], out)])
-            if cell["contender"] == CONTENDERS[-1]:
-                written(table, out)
-        written(table, out)
+    return [
+        Task(cell, found, (cell, most, request.output)) for cell in cells(request.quick)
+        if cell["machine"] in (only or FEW) and least <= cell["n"] <= most
+        and cell["contender"] in (contenders or CONTENDERS)
+    ]  # fmt: skip
+
+
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    order = (list(FEW), list(dict.fromkeys([*FEW.values(), "mnist", "mnist ink"])), list(CONTENDERS))
+
+    def place(row: dict[str, str]) -> tuple[int, ...]:
+        return (*(names.index(row[c]) for names, c in zip(order, KEY, strict=False)), int(row["n"]))
+
+    rows = sorted(rows, key=place)
+    draw(rows, request.output / "curve.png")
+    return summarise(rows)
 
 
 def cells(quick: bool) -> Iterator[dict[str, Any]]:
@@ -108,24 +115,22 @@ def cells(quick: bool) -> Iterator[dict[str, Any]]:
                         yield {"machine": machine, "data": data, "contender": contender, "n": n}
 
 
-def written(table: Table, out: Path) -> None:
-    """The table in its order, what it says, and its picture."""
-    order = (list(FEW), list(dict.fromkeys([*FEW.values(), "mnist", "mnist ink"])), list(CONTENDERS))
-
-    def place(row: dict[str, str]) -> tuple[int, ...]:
-        return (*(names.index(row[c]) for names, c in zip(order, KEY, strict=False)), int(row["n"]))
-
-    table.rows.sort(key=place)
-    table.write()
-    (out / "curve.md").write_text(summarise(table.rows), encoding="utf-8")
-    draw(table.rows, out / "curve.png")
-
-
 # -- one cell ----------------------------------------------------------------------------------------------------------
 
 
-def found(cell: dict[str, Any], rows: list[dict[str, str]], folder: Path, most: int, out: Path) -> dict[str, Any]:
-    """What is measured in a process of its own, or why nothing is."""
+@lru_cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder for the rows of the data sets; it is removed when the process ends."""
+    return tempfile.TemporaryDirectory()
+
+
+def found(cell: dict[str, Any], most: int, output: Path) -> list[dict[str, Any]]:
+    table = output / "curve.csv"
+    return [measured(cell, read_csv(table) if table.exists() else [], most, output)]
+
+
+def measured(cell: dict[str, Any], rows: list[dict[str, str]], most: int, out: Path) -> dict[str, Any]:
+    """The figures of one contender, measured in a new process, or the reason why it is not measured."""
     machine, data, contender, n = (cell[c] for c in KEY)
     mine = {int(r["n"]): r for r in rows if (r["machine"], r["data"], r["contender"]) == (machine, data, contender)}
     exact = {r: s for r, s in times(rows, machine, data).items() if contender == "subset" or r < n}
@@ -148,14 +153,14 @@ def found(cell: dict[str, Any], rows: list[dict[str, str]], folder: Path, most: 
                 return {c: v for c, v in r.items() if c not in (*KEY, "run")}  # measured before, the same rows
     kept = out.parent / "build" / "curve" / f"{machine}-{data}-{n}.npy".replace(" ", "-")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    where, shape, classes = prepared(folder, kind(data, machine), most)
+    where, shape, classes = prepared(Path(folder().name), kind(data, machine), most)
     job = {
         "machine": machine, "contender": contender, "folder": str(where), "shape": shape, "n": n, "rows": size,
-        "classes": classes, "seconds": PATIENCE[contender], "kept": str(kept),
+        "classes": classes, "seconds": PATIENCE[contender], "kept": str(kept.resolve()),
     }  # fmt: skip
-    script = str(Path(__file__).with_name("curve_contender.py"))
+    command = [sys.executable, "-m", "benchmarks.curve_contender", json.dumps(job)]
     for _ in range(ATTEMPTS):
-        done = subprocess.run([sys.executable, script, json.dumps(job)], capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
         if -done.returncode not in OUTSIDE:
             break
     else:

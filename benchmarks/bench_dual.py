@@ -6,18 +6,16 @@ dual.csv: one row per problem. A difference is ours minus theirs over |theirs|: 
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import piqp
-from measure import seconds
 from sklearn.svm import SVC
-from tqdm import tqdm
 
 import krein
+from benchmarks.measure import seconds
+from benchmarks.runner import Request, Task
 from krein.solvers import Dual, solve_dual
-from paper.records import Table
 
 COLUMNS = (
     "case", "kind", "n", "rank", "n_blocks", "shift", "C", "n_iter", "converged", "gap", "objective", "n_support",
@@ -26,16 +24,15 @@ COLUMNS = (
 )  # fmt: skip
 KINDS = ("psd", "indefinite + shift", "duplicates", "2 % minority", "rank deficient")
 WANTED = 1e-6
-PAIRS = 4e8  # iterations times rows that LIBSVM is given
+# LIBSVM may take PAIRS / n iterations.
+PAIRS = 4e8
 PIQP_ROWS = 1200
+TABLES = {"dual": COLUMNS}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "dual.csv", COLUMNS, command, force)
-    for case in tqdm(range(10 if quick else 200), desc="duals"):
-        if not table.has(case=case):
-            table.add([compare(case, 800 if quick else 5000)])
-    (out / "dual.md").write_text(summarise(table), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    count, most = (10, 800) if request.quick else (200, 5000)
+    return [Task({"case": case}, compare, (case, most)) for case in range(count)]
 
 
 def problem(case: int, most: int) -> tuple[str, krein.Factorization, np.ndarray, float]:
@@ -64,7 +61,7 @@ def problem(case: int, most: int) -> tuple[str, krein.Factorization, np.ndarray,
     return kind, f, y, float(10.0 ** rng.uniform(-3, 3))
 
 
-def compare(case: int, most: int) -> dict[str, Any]:
+def compare(case: int, most: int) -> list[dict[str, Any]]:
     kind, f, y, C = problem(case, most)
     low, high = np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0)
     d: Dual
@@ -85,14 +82,14 @@ def compare(case: int, most: int) -> dict[str, Any]:
         theirs, b = seconds(lambda: by_piqp(K, y, low, high))
         if objective(b) < value:
             name, value = "PIQP", objective(b)
-    return {
-        "case": case, "kind": kind, "n": len(y), "rank": f.rank, "n_blocks": f.n_blocks, "shift": f.shift, "C": C,
+    return [{
+        "kind": kind, "n": len(y), "rank": f.rank, "n_blocks": f.n_blocks, "shift": f.shift, "C": C,
         "n_iter": d.n_iter, "converged": d.converged, "gap": d.gap, "objective": objective(d.coefficients),
         "n_support": int(d.support.sum()), "seconds": taken, "reference": name, "reference_objective": value,
         "difference": (objective(d.coefficients) - value) / abs(value),
         "reference_support": int((b != 0.0).sum()), "reference_seconds": theirs,
         "libsvm_converged": model.fit_status_ == 0,
-    }  # fmt: skip
+    }]  # fmt: skip
 
 
 def by_piqp(K: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -103,9 +100,9 @@ def by_piqp(K: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> 
     return np.clip(np.array(solver.result.x), low, high)
 
 
-def summarise(table: Table) -> str:
+def report(rows: list[dict[str, str]], request: Request) -> str:
     lines = [
-        f"# The dual on {len(table.rows)} random problems",
+        f"# The dual on {len(rows)} random problems",
         "",
         "Difference: ours minus the reference's objective over |the reference's|; below 0 ours is the better minimum.",
         "The reference is LIBSVM (tol 1e-6), or PIQP where LIBSVM ran out of iterations and PIQP found less.",
@@ -115,7 +112,7 @@ def summarise(table: Table) -> str:
         "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
     for kind in KINDS:
-        mine = [r for r in table.rows if r["kind"] == kind]
+        mine = [r for r in rows if r["kind"] == kind]
         if not mine:
             continue
         gaps = np.array([float(r["difference"]) for r in mine])
@@ -126,10 +123,10 @@ def summarise(table: Table) -> str:
             f"| {np.median(steps):.0f}, {steps.max()} | {gaps.max():.1e} | {gaps.min():.1e} "
             f"| {sum(r['libsvm_converged'] == 'True' for r in mine)} | {ours:.1f} / {theirs:.1f} |"
         )
-    good = np.array([float(r["difference"]) <= WANTED and r["converged"] == "True" for r in table.rows])
+    good = np.array([float(r["difference"]) <= WANTED and r["converged"] == "True" for r in rows])
     lines += [
         "",
         f"- Within {WANTED:g} of the reference or lower, and converged: {good.sum()} of {len(good)} (wanted: all).",
-        f"- Largest duality gap reached: {max(float(r['gap']) for r in table.rows):.1e}.",
+        f"- Largest duality gap reached: {max(float(r['gap']) for r in rows):.1e}.",
     ]
     return "\n".join(lines) + "\n"

@@ -15,16 +15,17 @@ from typing import Any
 
 import joblib
 import numpy as np
-from measure import in_fresh_process, resident_bytes, seconds
 
 import krein
-from paper.records import Table
+from benchmarks.measure import resident_bytes, seconds
+from benchmarks.runner import Request, Task, in_fresh_process
 
 COLUMNS = (
     "case", "rows", "n_blocks", "rank", "file_bytes", "n_arrays", "read_seconds", "load_seconds", "ratio",
     "save_seconds", "joblib_load_seconds", "joblib_save_seconds", "load_peak_over_file", "same",
 )  # fmt: skip
 SPEEDS = ("checksum", "gigabytes_per_second")
+TABLES = {"files": COLUMNS, "checksums": SPEEDS}
 CASES = {"few blocks, 1 GB": (900_000, 50, 128), "thousands of blocks": (300_000, 4000, 32), "small": (5000, 4, 64)}
 QUICK = {"few blocks, 1 GB": (20_000, 4, 64), "thousands of blocks": (6000, 200, 8), "small": (2500, 4, 16)}
 REPEAT = 3
@@ -32,19 +33,21 @@ WANTED = 4.0
 HASHED = 2**28
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "files.csv", COLUMNS, command, force)
-    for case, (n, blocks, rank) in (QUICK if quick else CASES).items():
-        if not table.has(case=case):
-            with tempfile.TemporaryDirectory() as folder:
-                table.add([compare(case, n, blocks, rank, Path(folder))])
-    speeds = Table(out / "checksums.csv", SPEEDS, command, force)
-    if not speeds.rows:
-        speeds.add(checksums(HASHED // 64 if quick else HASHED))
-    (out / "files.md").write_text(summarise(table, speeds), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    cases = QUICK if request.quick else CASES
+    size = HASHED // 64 if request.quick else HASHED
+    return [
+        *(Task({"case": case}, compare, shape) for case, shape in cases.items()),
+        Task({}, checksums, (size,), table="checksums"),
+    ]
 
 
-def compare(case: str, n: int, blocks: int, rank: int, folder: Path) -> dict[str, Any]:
+def compare(n: int, blocks: int, rank: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [compared(n, blocks, rank, Path(folder))]
+
+
+def compared(n: int, blocks: int, rank: int, folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(60)
     X = rng.standard_normal((n, 16))
     y = np.sin(X[:, 0]) + X[:, 1]
@@ -58,7 +61,7 @@ def compare(case: str, n: int, blocks: int, rank: int, folder: Path) -> dict[str
     found = krein.load(path)
     new = rng.standard_normal((1000, 16))
     return {
-        "case": case, "rows": n, "n_blocks": blocks, "rank": rank, "file_bytes": path.stat().st_size,
+        "rows": n, "n_blocks": blocks, "rank": rank, "file_bytes": path.stat().st_size,
         "n_arrays": path.read_bytes().count(b'"data_offsets"'), "read_seconds": read, "load_seconds": loaded,
         "ratio": loaded / read, "save_seconds": saved, "joblib_load_seconds": theirs, "joblib_save_seconds": dumped,
         "load_peak_over_file": in_fresh_process(peak_of_loading, str(path)) / path.stat().st_size,
@@ -101,7 +104,7 @@ def checksums(size: int) -> list[dict[str, Any]]:
     return [{"checksum": name, "gigabytes_per_second": size / taken / 1e9} for name, taken in found.items()]
 
 
-def summarise(table: Table, speeds: Table) -> str:
+def report(rows: list[dict[str, str]], speeds: list[dict[str, str]], request: Request) -> str:
     lines = [
         "# Model files",
         "",
@@ -111,7 +114,7 @@ def summarise(table: Table, speeds: Table) -> str:
         "| model | rows | blocks | MB | arrays | read | load | ratio | save | joblib load | joblib save | peak/file |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for r in table.rows:
+    for r in rows:
         times = [f"{float(r[c]):.3g} s" for c in ("read_seconds", "load_seconds")]
         others = [f"{float(r[c]):.3g} s" for c in ("save_seconds", "joblib_load_seconds", "joblib_save_seconds")]
         cells = [
@@ -119,13 +122,13 @@ def summarise(table: Table, speeds: Table) -> str:
             f"{float(r['ratio']):.2f}", *others, f"{float(r['load_peak_over_file']):.2f}",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
-    large = next(r for r in table.rows if r["case"] == "few blocks, 1 GB")
+    large = next(r for r in rows if r["case"] == "few blocks, 1 GB")
     lines += [
         "",
         f"- Loading the large model: {float(large['ratio']):.2f} times reading its bytes (wanted: at most {WANTED:g}).",
-        f"- Predictions the same to the last bit: {sum(r['same'] == 'True' for r in table.rows)} of {len(table.rows)}.",
+        f"- Predictions the same to the last bit: {sum(r['same'] == 'True' for r in rows)} of {len(rows)}.",
         "- One core, GB/s: "
-        + ", ".join(f"{r['checksum']} {float(r['gigabytes_per_second']):.2f}" for r in speeds.rows)
+        + ", ".join(f"{r['checksum']} {float(r['gigabytes_per_second']):.2f}" for r in speeds)
         + ".",
     ]
     return "\n".join(lines) + "\n"

@@ -22,43 +22,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import in_fresh_process, peak_bytes, resident_bytes
 from sklearn.gaussian_process import GaussianProcessRegressor as Exact
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from tqdm import tqdm
 
+from benchmarks.measure import peak_bytes, resident_bytes
+from benchmarks.runner import Request, Task, in_fresh_process
 from krein.datasets import load
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
-from paper.records import Table
 
 COLUMNS = (
-    "data",
-    "seed",
-    "method",
-    "n",
-    "n_blocks",
-    "rank",
-    "nbytes",
-    "peak_bytes",
-    "rmse",
-    "nlpd",
-    "evidence",
-    "seconds",
+    "data", "seed", "method", "n", "n_blocks", "rank", "nbytes", "peak_bytes", "rmse", "nlpd", "evidence", "seconds",
     "kernel",
-)
+)  # fmt: skip
+TABLES = {"gp": COLUMNS}
 DATA, SEEDS = ("kin40k", "protein"), (1, 2)
 EXACT_ROWS, LEARNED_ROWS = 5000, 1000
-POINTS, STEPS = 352, 60  # of SGPR: as much memory as krein takes, or more
+# SGPR has POINTS inducing points, which take at least the memory of krein, and STEPS steps of Adam.
+POINTS, STEPS = 352, 60
 SCORES = {"rmse": "RMSE", "nlpd": "NLPD"}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "gp.csv", COLUMNS, command, force)
+def tasks(request: Request) -> list[Task]:
     cases = [(name, seed) for seed in SEEDS for name in DATA]
-    for name, seed in tqdm(cases[:2] if quick else cases, desc="gp"):
-        if not table.has(data=name, seed=seed):
-            table.add([{"data": name, "seed": seed} | row for row in compared(name, seed, quick)])
-            (out / "gp.md").write_text(summarise(table, quick), encoding="utf-8")
+    return [
+        Task({"data": name, "seed": seed}, compared, (name, seed, request.quick))
+        for name, seed in (cases[:2] if request.quick else cases)
+    ]
 
 
 def split(name: str, seed: int, quick: bool) -> tuple[np.ndarray, ...]:
@@ -143,8 +132,8 @@ def scores(mean: Any, std: Any, y: Any) -> dict[str, float]:
     return {"rmse": float(np.sqrt(np.mean((y - mean) ** 2))), "nlpd": float(np.mean(density))}
 
 
-def summarise(table: Table, quick: bool) -> str:
-    splits = len({r["seed"] for r in table.rows})
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    splits = len({r["seed"] for r in rows})
     lines = [
         "# Gaussian processes",
         "",
@@ -155,15 +144,15 @@ def summarise(table: Table, quick: bool) -> str:
         f"measured, over what was there before. SGPR: {STEPS} steps of Adam, inducing points learned too;",
         "whether more steps would serve it was not tried.",
         "",
-        *(["**A quick run: 3000 rows, one split.**", ""] * quick),
+        *(["**A quick run: 3000 rows, one split.**", ""] * request.quick),
         "| data | method | rows | blocks | rank | MB | peak MB | RMSE | NLPD | CPU seconds |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     verdicts = []
-    for name in dict.fromkeys(r["data"] for r in table.rows):
+    for name in dict.fromkeys(r["data"] for r in rows):
         means = {
-            method: _mean([r for r in table.rows if (r["data"], r["method"]) == (name, method)])
-            for method in dict.fromkeys(r["method"] for r in table.rows if r["data"] == name)
+            method: _mean([r for r in rows if (r["data"], r["method"]) == (name, method)])
+            for method in dict.fromkeys(r["method"] for r in rows if r["data"] == name)
         }
         for method, m in means.items():
             lines.append(

@@ -7,21 +7,23 @@ clock; what comes after scikit-learn is timed inside the process, without what c
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paper.records import Table
+from benchmarks.runner import Request, Task
 
 COLUMNS = ("case", "rounds", "wall_seconds", "cpu_seconds", "least_cpu_seconds", "cpu_ratio")
+TABLES = {"imports": COLUMNS}
 THEIRS = "import sklearn.svm"
-COMMAND = "from krein.cli import main; main({!r})"  # as the installed script does
+# The code of the installed script.
+COMMAND = "from krein.cli import main; main({!r})"
 WHOLE = {
     "python -c pass": "pass",
     THEIRS: THEIRS,
@@ -37,16 +39,16 @@ wall, cpu = time.perf_counter(), time.process_time()
 {}
 print(time.perf_counter() - wall, time.process_time() - cpu)
 """
-ADDED = 0.3  # seconds that krein may add
-HELP = 1.5  # times that for the command's help
+# The aim: importing krein adds at most ADDED seconds.
+ADDED = 0.3
+# The aim: krein --help takes at most HELP times as long as importing scikit-learn's svm module.
+HELP = 1.5
 ROUNDS, QUICK = 7, 1
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "imports.csv", COLUMNS, command, force)
-    if not table.rows:  # all or none: the cases are compared round by round
-        table.add(compare(QUICK if quick else ROUNDS))
-    (out / "imports.md").write_text(summarise(table), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    """One task, because the cases are compared round by round."""
+    return [Task({}, compare, (QUICK if request.quick else ROUNDS,))]
 
 
 def compare(rounds: int) -> list[dict[str, Any]]:
@@ -88,8 +90,9 @@ def after(code: str, environment: dict[str, str]) -> tuple[float, float]:
     return wall, cpu
 
 
-def summarise(table: Table) -> str:
-    rounds, load = table.rows[0]["rounds"], table.runs[-1]["load_at_start"]
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    *_, run = json.loads((request.output / "imports.json").read_text(encoding="utf-8"))
+    rounds, load = rows[0]["rounds"], run["load_at_start"]
     lines = [
         "# Starting up",
         "",
@@ -100,7 +103,7 @@ def summarise(table: Table) -> str:
         "| case | clock | CPU | least CPU | ratio |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    of = {row["case"]: {c: float(row[c]) for c in COLUMNS[1:]} for row in table.rows}
+    of = {row["case"]: {c: float(row[c]) for c in COLUMNS[1:]} for row in rows}
     for case, row in of.items():
         times = [f"{row[c]:.3f} s" for c in ("wall_seconds", "cpu_seconds", "least_cpu_seconds")]
         lines.append(f"| `{case}` | {' | '.join(times)} | {row['cpu_ratio']:.3f} |")

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import MinMaxScaler, StandardScaler, normalize
 from sklearn.svm import SVC as LibSVC
-from tqdm import tqdm
 
 import krein
+from benchmarks.runner import Request, Task
 from krein.datasets import load
 from krein.estimators.ridge import KernelRidgeClassifier
 from krein.estimators.svm import SVC
-from paper.records import Table
 
 COLUMNS = (
     "data", "kernel", "seed", "learner", "correction", "accuracy", "used", "seconds", "n_negative", "negative_share",
@@ -39,64 +38,77 @@ FIXED = {
 }
 TRAIN, TEST, SEEDS = 600, 2000, 10
 LARGE_COLUMNS = ("data", "kernel", "n", "route", "accuracy", "standard_error", "used", "seconds")
-LARGE_SIZES = (4900, 5100, 10**6)  # the last: all rows but those that test
+# Numbers of training rows; the last stands for all rows that are not tested.
+LARGE_SIZES = (4900, 5100, 10**6)
+TABLES = {"indefinite": COLUMNS, "indefinite_large": LARGE_COLUMNS}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "indefinite.csv", COLUMNS, command, force)
-    data, seeds, n_train = (DATA[:1], 2, 200) if quick else (DATA, SEEDS, TRAIN)
-    with tqdm(total=len(data) * len(KERNELS) * seeds, desc="indefinite") as bar:
-        for name in data:
-            whole = load(name)
-            for kernel in KERNELS:
-                for seed in range(seeds):
-                    left = [k for k in FIXED if not table.has(data=name, kernel=kernel, seed=seed, learner=k)]
-                    if left:
-                        table.add(cell(whole, kernel, seed, n_train, left))
-                    bar.update()
-    large = Table(out / "indefinite_large.csv", LARGE_COLUMNS, command, force)
-    for name in data:
-        whole = load(name)
-        test = min(TEST, whole.n // 4)
-        sizes = sorted({min(n, whole.n - test) for n in ((300,) if quick else LARGE_SIZES)})
-        for kernel, n in tqdm([(k, n) for k in KERNELS for n in sizes], desc=name):
-            if not large.has(data=name, kernel=kernel, n=n):
-                large.add(large_cell(whole, kernel, n, test, dense=n == sizes[0]))
-    (out / "indefinite.md").write_text(summarise(table) + summarise_large(large), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    names, seeds, n_train = (DATA[:1], 2, 200) if request.quick else (DATA, SEEDS, TRAIN)
+    found = [
+        Task({"data": name, "kernel": kernel, "seed": seed, "learner": learner}, cell,
+             (name, kernel, seed, n_train, learner))
+        for name in names
+        for kernel in KERNELS
+        for seed in range(seeds)
+        for learner in FIXED
+    ]  # fmt: skip
+    for name in names:
+        n = load(name).n
+        test = min(TEST, n // 4)
+        sizes = sorted({min(size, n - test) for size in ((300,) if request.quick else LARGE_SIZES)})
+        found += [
+            Task({"data": name, "kernel": kernel, "n": size}, large_cell, (name, kernel, size, test, size == sizes[0]),
+                 table="indefinite_large")
+            for kernel in KERNELS
+            for size in sizes
+        ]  # fmt: skip
+    return found
 
 
-def cell(whole: Any, name: str, seed: int, n_train: int, learners: list[str]) -> list[dict[str, Any]]:
-    """All corrections of these learners on one split; one matrix serves them all."""
+def report(rows: list[dict[str, str]], large: list[dict[str, str]], request: Request) -> str:
+    return summarise(rows) + summarise_large(large)
+
+
+@lru_cache(maxsize=1)
+def split(data: str, name: str, seed: int, n_train: int) -> tuple[Any, ...]:
+    """Training rows and labels, test rows and labels, the kernel and its approximation; the learners share them."""
+    whole = load(data)
     order = np.random.default_rng(seed).permutation(whole.n)
     train, test = order[:n_train], order[n_train : n_train + TEST]
     X, X_test, kernel = prepared(np.asarray(whole.X, dtype=np.float64), train, test, name)
-    a = krein.approximate(X, kernel, random_state=seed)
+    return X, whole.y[train], X_test, whole.y[test], kernel, krein.approximate(X, kernel, random_state=seed)
+
+
+def cell(data: str, name: str, seed: int, n_train: int, learner: str) -> list[dict[str, Any]]:
+    """All corrections of one learner on one split."""
+    X, y, X_test, y_test, kernel, a = split(data, name, seed, n_train)
     values = a.factorization.eigenvalues()
     spectrum = {
         "n_negative": a.factorization.n_negative(),
         "negative_share": float(np.abs(values[values < 0.0]).sum() / np.abs(values).sum()),
     }
     found = []
-    for learner in learners:
-        for how in ("auto", *FIXED[learner]):
-            common = {"kernel": kernel, "correction": how, "approximation": a, "random_state": seed}
-            alpha: Any = 1.0 if learner == "ridge" else "loo"
-            machine = SVC(C=1.0, **common) if learner == "svc" else KernelRidgeClassifier(alpha=alpha, **common)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that it is indefinite is the point
-                start = time.process_time()
-                machine.fit(X, whole.y[train])
-                taken = time.process_time() - start
-                accuracy = machine.score(X_test, whole.y[test])
-            found.append(
-                {"data": whole.name, "kernel": name, "seed": seed, "learner": learner, "correction": how,
-                 "accuracy": accuracy, "used": machine.correction_, "seconds": taken, **spectrum}
-            )  # fmt: skip
+    for how in ("auto", *FIXED[learner]):
+        common = {"kernel": kernel, "correction": how, "approximation": a, "random_state": seed}
+        alpha: Any = 1.0 if learner == "ridge" else "loo"
+        machine = SVC(C=1.0, **common) if learner == "svc" else KernelRidgeClassifier(alpha=alpha, **common)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is indefinite is the point
+            start = time.process_time()
+            machine.fit(X, y)
+            taken = time.process_time() - start
+            accuracy = machine.score(X_test, y_test)
+        found.append(
+            {"correction": how,
+             "accuracy": accuracy, "used": machine.correction_, "seconds": taken, **spectrum}
+        )  # fmt: skip
     return found
 
 
-def large_cell(whole: Any, name: str, n: int, n_test: int, dense: bool) -> list[dict[str, Any]]:
-    """Both machines by their defaults on n rows, and the dense routes where they are asked for."""
+def large_cell(data: str, name: str, n: int, n_test: int, dense: bool) -> list[dict[str, Any]]:
+    """Both machines with their defaults on n rows and, with ``dense``, the routes that hold all of K."""
+    whole = load(data)
     order = np.random.default_rng(0).permutation(whole.n)
     train, test = order[:n], order[whole.n - n_test :]
     X, X_test, kernel = prepared(np.asarray(whole.X, dtype=np.float64), train, test, name)
@@ -104,7 +116,7 @@ def large_cell(whole: Any, name: str, n: int, n_test: int, dense: bool) -> list[
 
     def add(route: str, accuracy: float, used: str, seconds: float) -> None:
         error = float(np.sqrt(accuracy * (1.0 - accuracy) / n_test))
-        found.append({"data": whole.name, "kernel": name, "n": n, "route": route, "accuracy": accuracy,
+        found.append({"route": route, "accuracy": accuracy,
                       "standard_error": error, "used": used, "seconds": seconds})  # fmt: skip
 
     for cls in (SVC, KernelRidgeClassifier):
@@ -136,7 +148,7 @@ def large_cell(whole: Any, name: str, n: int, n_test: int, dense: bool) -> list[
     return found
 
 
-def summarise_large(table: Table) -> str:
+def summarise_large(rows: list[dict[str, str]]) -> str:
     lines = [
         "## All rows",
         "",
@@ -147,21 +159,21 @@ def summarise_large(table: Table) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     gaps, falls = [], []
-    for data, kernel in dict.fromkeys((r["data"], r["kernel"]) for r in table.rows):
-        mine = [r for r in table.rows if (r["data"], r["kernel"]) == (data, kernel)]
+    for data, kernel in dict.fromkeys((r["data"], r["kernel"]) for r in rows):
+        mine = [r for r in rows if (r["data"], r["kernel"]) == (data, kernel)]
         before: dict[str, Any] = {}
         for n in sorted({int(r["n"]) for r in mine}):
             by = {r["route"]: r for r in mine if int(r["n"]) == n}
             svc, ridge = by["SVC"], by["KernelRidgeClassifier"]
             accuracy = {route: float(r["accuracy"]) for route, r in by.items()}
             dense = max([a for route, a in accuracy.items() if route.endswith(", SVC")], default=None)
-            rows = accuracy.get("dense rows of K, ridge")
+            dense_ridge = accuracy.get("dense rows of K, ridge")
             lines.append(
                 f"| {data} | {kernel} | {n} | {_percent(accuracy['SVC'])} | "
-                f"{_percent(accuracy['KernelRidgeClassifier'])} | {_percent(dense)} | {_percent(rows)} | "
+                f"{_percent(accuracy['KernelRidgeClassifier'])} | {_percent(dense)} | {_percent(dense_ridge)} | "
                 f"{float(svc['seconds']):.0f} | {float(ridge['seconds']):.0f} | {svc['used']}, {ridge['used']} |"
             )
-            for route, best in (("SVC", dense), ("KernelRidgeClassifier", rows)):
+            for route, best in (("SVC", dense), ("KernelRidgeClassifier", dense_ridge)):
                 if best is not None:
                     gaps.append((best - accuracy[route], data, kernel, route))
                 if before:
@@ -195,7 +207,7 @@ def prepared(X: np.ndarray, train: np.ndarray, test: np.ndarray, name: str) -> t
     return normalize(A), normalize(B), krein.SpherePolynomial(a=1.2)
 
 
-def summarise(table: Table) -> str:
+def summarise(rows: list[dict[str, str]]) -> str:
     lines = [
         '# correction="auto" beside every fixed correction',
         "",
@@ -212,8 +224,8 @@ def summarise(table: Table) -> str:
             "| --- | --- | ---: |" + " ---: |" * (1 + len(corrections)) + " --- |",
         ]
         verdicts = []
-        for data, kernel in dict.fromkeys((r["data"], r["kernel"]) for r in table.rows if r["learner"] == learner):
-            mine = [r for r in table.rows if (r["data"], r["kernel"], r["learner"]) == (data, kernel, learner)]
+        for data, kernel in dict.fromkeys((r["data"], r["kernel"]) for r in rows if r["learner"] == learner):
+            mine = [r for r in rows if (r["data"], r["kernel"], r["learner"]) == (data, kernel, learner)]
             by = {how: np.array([float(r["accuracy"]) for r in mine if r["correction"] == how]) for how in
                   ("auto", *corrections)}  # fmt: skip
             used = [r["used"] for r in mine if r["correction"] == "auto"]
@@ -239,8 +251,7 @@ def summarise(table: Table) -> str:
         lines.append("")
     kinds = [(learner, how) for learner in FIXED for how in ("auto", "flip")]
     seconds = {
-        kind: np.mean([float(r["seconds"]) for r in table.rows if (r["learner"], r["correction"]) == kind])
-        for kind in kinds
+        kind: np.mean([float(r["seconds"]) for r in rows if (r["learner"], r["correction"]) == kind]) for kind in kinds
     }
     lines.append(
         "Seconds of a fit, one thread: "

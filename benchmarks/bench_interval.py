@@ -6,16 +6,15 @@ interval.csv: one row per run. interval.md: coverage, width and bias of each cas
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import krein
-from paper.records import Table
+from benchmarks.runner import Request, Task
 
 COLUMNS = ("case", "build", "sample", "truth", "relative", "low", "high", "n_evaluations")
+TABLES = {"interval": COLUMNS}
 Case = tuple[str, krein.kernels.Kernel, dict[str, Any]]  # rows, kernel, how it is approximated
 CASES: dict[str, Case] = {
     "rbf, wide": ("blobs", krein.RBF(gamma=0.02), {"n_blocks": 5, "rank": 8}),
@@ -36,16 +35,13 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "interval.csv", COLUMNS, command, force)
-    n, builds, samples = (2100, 1, 5) if quick else (3000, 5, 10)
-    with tqdm(total=len(CASES) * builds, desc="interval") as bar:
-        for case in CASES:
-            for build in range(builds):
-                if not table.has(case=case, build=build):
-                    table.add(runs(case, build, samples, n))
-                bar.update()
-    (out / "interval.md").write_text(summarise(table), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    n, builds, samples = (2100, 1, 5) if request.quick else (3000, 5, 10)
+    return [
+        Task({"case": case, "build": build}, runs, (case, build, samples, n))
+        for case in CASES
+        for build in range(builds)
+    ]
 
 
 def runs(case: str, build: int, samples: int, n: int) -> list[dict[str, Any]]:
@@ -77,9 +73,9 @@ def rows(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
     return X
 
 
-def summarise(table: Table) -> str:
+def report(rows: list[dict[str, str]], request: Request) -> str:
     lines = [
-        f"# The 95 % interval of the sampled error, {len(table.rows)} runs",
+        f"# The 95 % interval of the sampled error, {len(rows)} runs",
         "",
         "Truth below and above the interval, the interval's mean width over the truth, and the mean of estimate² over",
         "truth² less one, with its standard error.",
@@ -87,8 +83,8 @@ def summarise(table: Table) -> str:
         "| case | runs | error | covered | above it | below it | width | bias of the squares |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for case in ("all", *dict.fromkeys(r["case"] for r in table.rows)):
-        mine = [r for r in table.rows if case in ("all", r["case"])]
+    for case in ("all", *dict.fromkeys(r["case"] for r in rows)):
+        mine = [r for r in rows if case in ("all", r["case"])]
         truth, relative, low, high = (
             np.array([float(r[c]) for r in mine]) for c in ("truth", "relative", "low", "high")
         )

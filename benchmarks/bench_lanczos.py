@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import seconds
 from scipy.sparse.linalg import eigsh
-from tqdm import tqdm
 
 import krein
+from benchmarks.measure import seconds
+from benchmarks.runner import Request, Task
 from krein.datasets import digits, mixture
 from krein.preprocessing import UnitSphere
-from paper.records import Table
 
 COLUMNS = (
     "case", "kind", "n", "rank", "exact", "lanczos", "residual", "shortfall", "shortfall_with_residual", "steps",
@@ -36,27 +34,29 @@ KINDS = (
     "random core",
     "random links",
 )
+TABLES = {"lanczos": COLUMNS, "lanczos_time": TIMED}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "lanczos.csv", COLUMNS, command, force)
-    cases(table, 16 if quick else 200)
-    timed = Table(out / "lanczos_time.csv", TIMED, command, force)
-    times(timed, *((20_000, 200) if quick else (100_000, 1000)))
-    (out / "lanczos.md").write_text(summarise(table, timed), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    shape = (20_000, 200) if request.quick else (100_000, 1000)  # n, rank
+    return [
+        Task({}, cases, (16 if request.quick else 200,)),
+        *(
+            Task({"spectrum": spectrum, "n": shape[0]}, times, (spectrum, *shape), table="lanczos_time")
+            for spectrum in ("falling", "flat")
+        ),
+    ]
 
 
-def cases(table: Table, count: int) -> None:
-    if len(table.rows) >= count:
-        return
-    table.rows.clear(), table.runs.clear()
+def cases(count: int) -> list[dict[str, Any]]:
+    """The first ``count`` candidates that are indefinite beyond rounding."""
     found: list[dict[str, Any]] = []
-    with tqdm(total=count, desc="lanczos cases") as bar, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", krein.KreinWarning)
         for number, kind, F in candidates():
             ends = F.ends()
             if ends.smallest >= -1e-10 * ends.largest:
-                continue  # psd to rounding: there is no negative eigenvalue to find
+                continue
             result = krein.lanczos(F, random_state=number)
             size = abs(ends.smallest)
             found.append({
@@ -66,10 +66,9 @@ def cases(table: Table, count: int) -> None:
                 "shortfall_with_residual": (-result.shift - ends.smallest) / size,
                 "steps": result.iterations, "n_spurious": result.n_spurious, "n_negative": F.n_negative(),
             })  # fmt: skip
-            bar.update()
             if len(found) == count:
-                break
-    table.add(found)
+                return found
+    raise AssertionError("candidates() has no end")
 
 
 def candidates() -> Iterator[tuple[int, str, krein.Factorization]]:
@@ -110,51 +109,48 @@ def _make(kind: str, n: int, rng: np.random.Generator, seed: int) -> krein.Facto
     ).factorization
 
 
-def times(table: Table, n: int, rank: int) -> None:
-    for spectrum in ("falling", "flat"):
-        if table.has(spectrum=spectrum, n=n):
-            continue
-        rng = np.random.default_rng(0)
-        bases = [np.linalg.qr(rng.standard_normal((n // 10, rank // 10)))[0] for _ in range(10)]
-        core = rng.standard_normal((rank, rank)) / np.sqrt(2 * rank)
-        core = core + core.T
-        if spectrum == "falling":
-            _, V = np.linalg.eigh(core)
-            core = (V * (rng.choice([-1.0, 1.0], rank) / np.arange(1, rank + 1))) @ V.T
-            core = (core + core.T) / 2
-        order = rng.permutation(n)
+def times(spectrum: str, n: int, rank: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    bases = [np.linalg.qr(rng.standard_normal((n // 10, rank // 10)))[0] for _ in range(10)]
+    core = rng.standard_normal((rank, rank)) / np.sqrt(2 * rank)
+    core = core + core.T
+    if spectrum == "falling":
+        _, V = np.linalg.eigh(core)
+        core = (V * (rng.choice([-1.0, 1.0], rank) / np.arange(1, rank + 1))) @ V.T
+        core = (core + core.T) / 2
+    order = rng.permutation(n)
 
-        def fresh() -> krein.Factorization:
-            """A new object: nothing is cached."""
-            return krein.Factorization.from_blocks(tuple(bases), core, order)  # noqa: B023
+    def fresh() -> krein.Factorization:
+        """A new object: nothing is cached."""
+        return krein.Factorization.from_blocks(bases, core, order)
 
-        F = fresh()
-        exact, value = seconds(lambda: fresh().smallest_eigenvalue(), repeat=3)
-        found = [("exact, from the core", exact, value)]
-        taken, result = seconds(lambda: krein.lanczos(F, random_state=0))  # noqa: B023
-        found.append(("lanczos, 2 sqrt(n) steps", taken, result.smallest))
-        operator = F.as_linear_operator()
-        v0 = rng.standard_normal(n)
-        taken, values = seconds(lambda: eigsh(operator, k=1, which="SA", tol=1e-4, v0=v0, return_eigenvectors=False))  # noqa: B023
-        found.append(("scipy eigsh, tol 1e-4", taken, float(values[0])))
-        table.add(
-            {"spectrum": spectrum, "method": m, "n": n, "rank": rank, "seconds": s, "ratio_to_exact": s / exact,
-             "value": v, "relative_difference": (v - value) / abs(value)}
-            for m, s, v in found
-        )  # fmt: skip
+    F = fresh()
+    exact, value = seconds(lambda: fresh().smallest_eigenvalue(), repeat=3)
+    found = [("exact, from the core", exact, value)]
+    taken, result = seconds(lambda: krein.lanczos(F, random_state=0))
+    found.append(("lanczos, 2 sqrt(n) steps", taken, result.smallest))
+    operator = F.as_linear_operator()
+    v0 = rng.standard_normal(n)
+    taken, values = seconds(lambda: eigsh(operator, k=1, which="SA", tol=1e-4, v0=v0, return_eigenvectors=False))
+    found.append(("scipy eigsh, tol 1e-4", taken, float(values[0])))
+    return [
+        {"method": m, "rank": rank, "seconds": s, "ratio_to_exact": s / exact,
+         "value": v, "relative_difference": (v - value) / abs(value)}
+        for m, s, v in found
+    ]  # fmt: skip
 
 
-def summarise(table: Table, timed: Table) -> str:
+def report(rows: list[dict[str, str]], timed: list[dict[str, str]], request: Request) -> str:
     lines = [
-        f"# Lanczos with 2 sqrt(n) steps on {len(table.rows)} indefinite factorizations",
+        f"# Lanczos with 2 sqrt(n) steps on {len(rows)} indefinite factorizations",
         "",
         "How often |λmin| is underestimated, by more than 1e-8 and 1e-2 relative; then with the residual added to it.",
         "",
         "| kind | cases | > 1e-8 | > 1 % | worst | with residual > 1e-8 | its worst | spurious, mean (most) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for kind in ("all", *dict.fromkeys(r["kind"] for r in table.rows)):
-        mine = [r for r in table.rows if kind in ("all", r["kind"])]
+    for kind in ("all", *dict.fromkeys(r["kind"] for r in rows)):
+        mine = [r for r in rows if kind in ("all", r["kind"])]
         short, safe, spurious = (
             np.array([float(r[c]) for r in mine]) for c in ("shortfall", "shortfall_with_residual", "n_spurious")
         )
@@ -167,7 +163,7 @@ def summarise(table: Table, timed: Table) -> str:
         "| spectrum | method | n | r | time / exact | relative difference |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for r in timed.rows:
+    for r in timed:
         ratio, difference = float(r["ratio_to_exact"]), float(r["relative_difference"])
         lines.append(f"| {r['spectrum']} | {r['method']} | {r['n']} | {r['rank']} | {ratio:.1f} | {difference:.1e} |")
     return "\n".join(lines) + "\n"

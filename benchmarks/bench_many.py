@@ -8,20 +8,19 @@ evaluations, products and QRs. Seconds are the process's own (one thread), so th
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from measure import in_fresh_process, peak_bytes, resident_bytes
 from sklearn.metrics.pairwise import rbf_kernel
-from tqdm import tqdm
 
-from paper.records import Table
+from benchmarks.measure import peak_bytes, resident_bytes
+from benchmarks.runner import Request, Task
 
 COLUMNS = (
     "case", "n", "d", "n_blocks", "rank", "seconds", "bare_kernel_seconds", "bare_qr_seconds", "over_bare",
@@ -29,29 +28,25 @@ COLUMNS = (
     "rigorous", "margin", "certify_seconds", "error", "error_high", "warnings",
 )  # fmt: skip
 STAGES = ("case", "stage", "seconds", "own_kernel_seconds", "bare_seconds", "ratio")
+TABLES = {"many": COLUMNS, "many_stages": STAGES}
 GROWTH = (10_000, 30_000, 100_000, 200_000, 500_000)
-BARE, PLAIN, BLOCKS, EXPONENT, HELD, BYTES = 4.0, 4.0, 1.5, 1.1, 2.0, 0.4e9  # what is wanted, at most
-WIDE = 2**22  # entries of one plain evaluation
-# Where a stage begins, by module and function; a stage inside another is counted in both.
-HOOKS = (
-    ("building", "partition", "clusters"), ("building", "strengths", "which blocks to keep"),
-    ("building", "_kept", "which blocks to keep"), ("shared", "choose_landmarks", "landmarks"),
-    ("shared", "_outlook", "bases"), ("shared", "_leading", "bases: directions"),
-    ("shared", "orthonormalise", "bases: QR"), ("shared", "_sample", "bases: pivots"),
-    ("shared", "_inverse", "bases: pseudo-inverses"), ("shared", "_strip", "core"),
-    ("shared", "_ordered", "order of directions"), ("building", "finish", "trim and store"),
-)  # fmt: skip
+# Upper limits of the aims: time over bare arithmetic, time over plain kernels, cost of more blocks, exponent of n,
+# peak over held bytes, held bytes.
+BARE, PLAIN, BLOCKS, EXPONENT, HELD, BYTES = 4.0, 4.0, 1.5, 1.1, 2.0, 0.4e9
+# A plain evaluation has WIDE entries.
+WIDE = 2**22
+# The functions of krein.approximation at which a stage begins. A stage inside another counts for both; a function that
+# no longer exists leaves its stage unmeasured.
+HOOKS = {
+    "partition": "clusters", "strengths": "which blocks to keep", "_kept": "which blocks to keep",
+    "choose_landmarks": "landmarks", "_outlook": "bases", "_leading": "bases: directions",
+    "orthonormalise": "bases: QR", "_sample": "bases: pivots", "_inverse": "bases: pseudo-inverses", "_strip": "core",
+    "finish": "trim and store",
+}  # fmt: skip
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "many.csv", COLUMNS, command, force)
-    stages = Table(out / "many_stages.csv", STAGES, command, force)
-    for case, arguments in tqdm(cases(quick).items(), desc="many"):
-        if not table.has(case=case):
-            row, parts = in_fresh_process(measure, *arguments)
-            stages.add({"case": case} | p for p in parts)
-            table.add([{"case": case} | row])
-    (out / "many.md").write_text(summarise(table, stages), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    return [Task({"case": case}, measure, arguments, fresh=True) for case, arguments in cases(request.quick).items()]
 
 
 def cases(quick: bool) -> dict[str, tuple[str, int, int, int, float]]:
@@ -66,7 +61,7 @@ def cases(quick: bool) -> dict[str, tuple[str, int, int, int, float]]:
     return found
 
 
-def measure(data: str, n: int, n_blocks: int, rank: int, gamma: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def measure(data: str, n: int, n_blocks: int, rank: int, gamma: float) -> dict[str, list[dict[str, Any]]]:
     import krein
 
     X = rows(data, n)
@@ -99,11 +94,12 @@ def measure(data: str, n: int, n_blocks: int, rank: int, gamma: float) -> tuple[
     watch.seconds["everything"] = taken
     watch.own["everything"] = sum(watch.own[s] for s in ("landmarks", "bases", "core", "which blocks to keep", "rest"))
     bare["everything"] = sum(t for stage, t in bare.items() if ":" not in stage)
-    return row, [
+    stages = [
         {"stage": s, "seconds": t, "own_kernel_seconds": watch.own[s], "bare_seconds": bare.get(s, 0.0),
          "ratio": t / bare[s] if bare.get(s) else ""}
         for s, t in watch.seconds.items()
     ]  # fmt: skip
+    return {"many_stages": stages, "many": [row]}
 
 
 def rows(data: str, n: int) -> np.ndarray:
@@ -133,7 +129,7 @@ def _cpu(action: Callable[[], Any]) -> float:
 
 
 class Watch:
-    """Times the stages of a build and notes the shapes they work on, by standing before krein's own functions."""
+    """Replaces functions of krein by timed ones that also record the shapes they are called with."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -144,15 +140,13 @@ class Watch:
         self.before: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Watch:
-        import importlib
-
         import krein
 
-        for module, name, stage in HOOKS:
-            home = importlib.import_module(f"krein.{module}")
-            if hasattr(home, name):  # a function may have moved: then its stage is not told apart
+        rooms = [module for name, module in sys.modules.items() if name.startswith("krein.approximation.")]
+        for name, stage in HOOKS.items():
+            for home in [module for module in rooms if hasattr(module, name)]:
                 self._replace(home, name, self._timed(getattr(home, name), stage))
-        self._replace(krein.RBF, "__call__", self._kernel(krein.RBF.__call__))
+        self._replace(krein.RBF, "against", self._kernel(krein.RBF.against))
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -179,15 +173,20 @@ class Watch:
         return timed
 
     def _kernel(self, original: Any) -> Any:
-        def kernel(itself: Any, A: Any, B: Any = None) -> Any:
-            start = time.process_time()
-            values = original(itself, A, B)
-            stage = self.inside[0] if self.inside else "rest"
-            self.own[stage] += time.process_time() - start
-            self.shapes[stage].append((*values.shape, str(values.dtype)))
-            return values
+        def against(itself: Any, *arguments: Any) -> Any:
+            function = original(itself, *arguments)
 
-        return kernel
+            def timed(A: Any) -> Any:
+                start = time.process_time()
+                values = function(A)
+                stage = self.inside[0] if self.inside else "rest"
+                self.own[stage] += time.process_time() - start
+                self.shapes[stage].append((*values.shape, str(values.dtype)))
+                return values
+
+            return timed
+
+        return against
 
     def bare(self, X: np.ndarray, n_blocks: int, rank: int, gamma: float) -> tuple[dict[str, float], float, float]:
         """Seconds of each stage's bare arithmetic, of all kernel evaluations, and of all QRs, here and now."""
@@ -223,7 +222,7 @@ def _multiplied(a: int, b: int, c: int, dtype: str) -> float:
     return _cpu(lambda: A @ B) * a / step
 
 
-def summarise(table: Table, stages: Table) -> str:
+def report(rows: list[dict[str, str]], stages: list[dict[str, str]], request: Request) -> str:
     lines = [
         "# What the shared coupling costs",
         "",
@@ -234,8 +233,8 @@ def summarise(table: Table, stages: Table) -> str:
         "| psd (proven) | error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |",
     ]
-    by = {r["case"]: r for r in table.rows}
-    for r in table.rows:
+    by = {r["case"]: r for r in rows}
+    for r in rows:
         lines.append(
             f"| {r['case']} | {r['n']} | {r['n_blocks']} | {r['rank']} | {float(r['seconds']):.1f} "
             f"| {float(r['over_bare']):.2f} | {float(r['over_plain']):.2f} | {float(r['held_bytes']) / 1e6:.0f} "
@@ -243,14 +242,14 @@ def summarise(table: Table, stages: Table) -> str:
             f"| {float(r['error']):.3g} |"
         )
     lines.append("")
-    grown = [r for r in table.rows if r["case"].startswith("growth")]
+    grown = [r for r in rows if r["case"].startswith("growth")]
     x, y = (np.log([float(r[c]) for r in grown]) for c in ("n", "seconds"))
     last = (y[-1] - y[-2]) / (x[-1] - x[-2])
     lines.append(
         f"- Growth of the seconds in n: exponent {np.polyfit(x, y, 1)[0]:.2f} fitted, {last:.2f} in the last step "
         f"(wanted: at most {EXPONENT})."
     )
-    excess = max(float(r["peak_bytes"]) - HELD * (float(r["held_bytes"]) + float(r["maps_bytes"])) for r in table.rows)
+    excess = max(float(r["peak_bytes"]) - HELD * (float(r["held_bytes"]) + float(r["maps_bytes"])) for r in rows)
     lines.append(f"- Peak memory less {HELD:g} times what is held: {excess / 1e6:.0f} MB at most.")
     for case in ("growth 200000", "covtype, 50 blocks"):
         if case in by:
@@ -269,7 +268,7 @@ def summarise(table: Table, stages: Table) -> str:
         "| case | stage | seconds | of that krein's kernel | bare | ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for r in stages.rows:
+    for r in stages:
         ratio = f"{float(r['ratio']):.2f}" if r["ratio"] else ""
         lines.append(
             f"| {r['case']} | {r['stage']} | {float(r['seconds']):.2f} | {float(r['own_kernel_seconds']):.2f} "

@@ -9,52 +9,57 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import prepared, wanted_cells
-from measure import seconds
 from sklearn.kernel_approximation import Nystroem
-from tqdm import tqdm
 
 import krein
+from benchmarks.bench_cells import prepared, wanted_cells
+from benchmarks.measure import seconds
+from benchmarks.runner import Request, Task
 from krein.datasets import load
 from krein.kernels import Evaluator
-from paper.records import Table
+from paper.protocol import Cell
 
 COLUMNS = (
     "case", "kernel", "n", "method", "seed", "n_blocks", "columns", "dtype", "nbytes", "error", "seconds", "warnings",
 )  # fmt: skip
-MEDIANS = (0.9, 0.5, 0.1)  # of the similarities: a wide kernel, a middling one, a narrow one
-STRIP = 1000  # rows of K compared at a time
-MEDIAN, MATTERS = 0.6, 1e-6  # the median ratio to the better Nystroem, and the error from which on we must be better
-CUTOFF = 1e-10  # of the pseudo-inverse, of the largest eigenvalue; smaller ones are noise
+TABLES = {"nystrom": COLUMNS}
+# The median similarity of a wide, a medium and a narrow kernel.
+MEDIANS = (0.9, 0.5, 0.1)
+# STRIP rows of K are compared at a time.
+STRIP = 1000
+# The aims: a median ratio of MEDIAN to the better Nystroem, and a smaller error wherever it exceeds MATTERS.
+MEDIAN, MATTERS = 0.6, 1e-6
+# The pseudo-inverse drops eigenvalues below CUTOFF times the largest.
+CUTOFF = 1e-10
 Rows = Callable[[np.ndarray], np.ndarray]  # rows of an approximation
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "nystrom.csv", COLUMNS, command, force)
-    seeds = range(1 if quick else 3)
-    for case, name, X, kernel, how, looked in tqdm(cases(quick), desc="nystrom", total=4 if quick else 33):
-        if not table.has(case=case, kernel=name):
-            table.add({"case": case, "kernel": name} | r for r in compared(X(), kernel, how, looked, seeds))
-    (out / "nystrom.md").write_text(summarise(table, quick), encoding="utf-8")
-
-
-def cases(quick: bool) -> Iterator[tuple[str, str, Callable[[], Any], Any, dict[str, int], int]]:
-    """Case, kernel's name, rows (made when needed), kernel, blocks and rank, and how many rows of K are looked at."""
-    for cell in wanted_cells(quick):
-        how, n = {"n_blocks": cell.n_blocks, "rank": cell.rank}, 2000 if quick else load(cell.dataset).n
-        yield cell.dataset, cell.kernel, partial(prepared, cell, quick), cell.similarity, how, n
+def tasks(request: Request) -> list[Task]:
+    quick = request.quick
+    found = [
+        Task({"case": cell.dataset, "kernel": cell.kernel}, of_the_paper, (cell, quick)) for cell in wanted_cells(quick)
+    ]
     for name in () if quick else ("covtype", "kin40k", "protein"):
-        X = np.asarray(load(name).X, dtype=np.float64)
-        X = X[np.random.default_rng(0).choice(len(X), 20_000, replace=False)]
-        X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-        for median in MEDIANS:
-            kernel = krein.RBF(gamma=-np.log(median) / _median_square(X))
-            yield name, f"rbf, median {median}", partial(np.asarray, X), kernel, {"n_blocks": 20, "rank": 32}, 2000
+        found += [Task({"case": name, "kernel": f"rbf, median {m}"}, of_bandwidth, (name, m)) for m in MEDIANS]
+    return found
+
+
+def of_the_paper(cell: Cell, quick: bool) -> Iterator[dict[str, Any]]:
+    """One cell of the paper, with exact errors."""
+    X, how = prepared(cell, quick), {"n_blocks": cell.n_blocks, "rank": cell.rank}
+    return compared(X, cell.similarity, how, len(X), range(1 if quick else 3))
+
+
+def of_bandwidth(name: str, median: float) -> Iterator[dict[str, Any]]:
+    """20,000 standardised rows of a larger data set, with a Gaussian kernel of this median similarity."""
+    X = np.asarray(load(name).X, dtype=np.float64)
+    X = X[np.random.default_rng(0).choice(len(X), 20_000, replace=False)]
+    X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
+    kernel = krein.RBF(gamma=-np.log(median) / _median_square(X))
+    return compared(X, kernel, {"n_blocks": 20, "rank": 32}, 2000, range(3))
 
 
 def _median_square(X: np.ndarray) -> float:
@@ -140,7 +145,7 @@ def rpcholesky(X: Any, evaluator: Evaluator, m: int, seed: int) -> Rows:
     return lambda rows: columns[rows] @ inverse @ columns.T
 
 
-def summarise(table: Table, quick: bool) -> str:
+def report(rows: list[dict[str, str]], request: Request) -> str:
     lines = [
         "# Against Nystroem in the same bytes",
         "",
@@ -148,14 +153,14 @@ def summarise(table: Table, quick: bool) -> str:
         "sets) in float64, krein left to choose in those bytes, scikit-learn's Nystroem, and one with randomly pivoted",
         "Cholesky landmarks. The ratios are to the better of the two.",
         "",
-        *(["**A quick run: the first 2000 rows of one data set.**", ""] * quick),
+        *(["**A quick run: the first 2000 rows of one data set.**", ""] * request.quick),
         "| data | kernel | krein | auto | scikit-learn | rpcholesky | columns | ratio | ratio, auto |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     ratios: dict[str, list[float]] = {"krein": [], "krein, auto": []}
     failing: dict[str, list[str]] = {"krein": [], "krein, auto": []}
-    for case, kernel in dict.fromkeys((r["case"], r["kernel"]) for r in table.rows):
-        mine = [r for r in table.rows if (r["case"], r["kernel"]) == (case, kernel)]
+    for case, kernel in dict.fromkeys((r["case"], r["kernel"]) for r in rows):
+        mine = [r for r in rows if (r["case"], r["kernel"]) == (case, kernel)]
         errors = {
             method: float(np.mean([float(r["error"]) for r in mine if r["method"] == method]))
             for method in ("krein", "krein, auto", "scikit-learn", "rpcholesky")

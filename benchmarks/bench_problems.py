@@ -9,25 +9,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-from tqdm import tqdm
 
 import krein
+from benchmarks.runner import Request, Task
 from krein.kernels import as_kernel
-from paper.records import Table
 
 COLUMNS = (
     "problem", "kind", "kernel", "psd", "n", "d", "n_blocks", "rank", "error", "diagonal_error", "best_error",
     "nystrom_error", "nystrom_columns", "nbytes", "lowest", "over_nothing", "over_nystrom", "warnings",
 )  # fmt: skip
-NOTHING, NYSTROM = 1.05, 1.3  # what the ratios may be,
-MATTERS = 1e-8  # where the error is above this
-HEAVY = 2.0  # numbers of the core over those of the bases, from which on blocks are too many for their rows
-CUTOFF = 1e-12  # of Nystroem's pseudo-inverse
+TABLES = {"problems": COLUMNS}
+# The largest ratios allowed to the trivial approximations and to Nystroem's.
+NOTHING, NYSTROM = 1.05, 1.3
+# Ratios count where the error is above MATTERS.
+MATTERS = 1e-8
+# A core with more than HEAVY times the numbers of the bases has too many blocks.
+HEAVY = 2.0
+# Nystroem's pseudo-inverse drops eigenvalues below CUTOFF times the largest.
+CUTOFF = 1e-12
 DRAWS = 3
 KINDS = (
     "normal", "blobs", "duplicates", "tiny clusters", "rank deficient", "heavy tails", "grid", "one direction",
@@ -61,20 +64,12 @@ KERNELS: dict[str, Callable[[np.random.Generator, float], krein.kernels.Kernel]]
     "sigmoid": lambda rng, size: krein.Sigmoid(gamma=float(rng.uniform(0.05, 1.0)) / size / size, coef0=-1.0),
     "difference": lambda rng, size: as_kernel(_Difference(0.02 / size / size)),
 }
-UNSCALED = ("elm", "arc-cosine")  # kernels with a scale of their own: the data stay at 1
+# Kernels with a scale of their own; their data are not scaled.
+UNSCALED = ("elm", "arc-cosine")
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "problems.csv", COLUMNS, command, force)
-    found = []
-    for number in tqdm(range(40 if quick else 500), desc="problems"):
-        if not table.has(problem=number):
-            found.append(attempt(make(number)))
-        if len(found) == 50:
-            table.add(found)
-            found = []
-    table.add(found)
-    (out / "problems.md").write_text(summarise(table), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    return [Task({"problem": number}, attempt, (number,)) for number in range(40 if request.quick else 500)]
 
 
 @dataclass(frozen=True)
@@ -131,16 +126,17 @@ def rows(kind: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
     return X
 
 
-def attempt(p: Problem) -> dict[str, Any]:
-    """The problem's row; an exception is the worst of failures, not the end of the benchmark."""
-    about = {"problem": p.number, "kind": p.kind, "kernel": p.name, "n": len(p.X), "d": p.X.shape[1]}
+def attempt(number: int) -> list[dict[str, Any]]:
+    """The problem's row; an exception is recorded as an infinite error."""
+    p = make(number)
+    about = {"kind": p.kind, "kernel": p.name, "n": len(p.X), "d": p.X.shape[1]}
     about |= {"n_blocks": p.n_blocks, "rank": p.rank}
     try:
-        return about | solve(p)
+        return [about | solve(p)]
     except Exception as raised:
         lost = dict.fromkeys(("error", "over_nothing", "over_nystrom"), np.inf)
         lost |= dict.fromkeys(("diagonal_error", "best_error", "nystrom_error", "lowest"), np.nan)
-        return about | lost | {"warnings": f"raised {raised!r}"}
+        return [about | lost | {"warnings": f"raised {raised!r}"}]
 
 
 def solve(p: Problem) -> dict[str, Any]:
@@ -197,12 +193,12 @@ def _core_heavy(row: dict[str, str]) -> bool:
     return (c * k) ** 2 > HEAVY * n * k
 
 
-def summarise(table: Table) -> str:
-    ratios = {c: np.array([float(r[c]) for r in table.rows]) for c in ("over_nothing", "over_nystrom", "error")}
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    ratios = {c: np.array([float(r[c]) for r in rows]) for c in ("over_nothing", "over_nystrom", "error")}
     matter = ratios["error"] > MATTERS
-    heavy = sum(_core_heavy(r) and float(r["over_nystrom"]) > NYSTROM for r in table.rows)
+    heavy = sum(_core_heavy(r) and float(r["over_nystrom"]) > NYSTROM for r in rows)
     lines = [
-        f"# {len(table.rows)} random problems, {int(matter.sum())} of them with an error above {MATTERS:g}",
+        f"# {len(rows)} random problems, {int(matter.sum())} of them with an error above {MATTERS:g}",
         "",
         "The exact relative error over the smaller of 1 and the block-diagonal approximation's (the same factorization",
         "without its couplings), and over Nystroem's in as many bytes (uniform landmarks, mean of 3 draws), where both",
@@ -219,14 +215,14 @@ def summarise(table: Table) -> str:
             f"| {name[5:]} | {allowed} | {int((q > allowed).sum())} | {q.max():.3g} | {np.median(q):.3g} "
             f"| {np.quantile(q, 0.95):.3g} |"
         )
-    negative = [r for r in table.rows if r["psd"] == "True" and float(r["lowest"]) < -1e-10]
+    negative = [r for r in rows if r["psd"] == "True" and float(r["lowest"]) < -1e-10]
     lines += ["", f"psd kernels whose core has an eigenvalue below -1e-10 of the largest: {len(negative)}.", ""]
     hopeless = sum(
         float(r["over_nystrom"]) > NYSTROM and float(r["best_error"]) > NYSTROM * float(r["nystrom_error"])
-        for r in table.rows
+        for r in rows
     )
     lines += [f"Problems above Nystroem's limit that no bases of those ranks could bring below it: {hopeless}.", ""]
-    failing = [r for r in table.rows if float(r["over_nothing"]) > NOTHING or float(r["over_nystrom"]) > NYSTROM]
+    failing = [r for r in rows if float(r["over_nothing"]) > NOTHING or float(r["over_nystrom"]) > NYSTROM]
     lines += [
         "| problem | data | kernel | n | blocks | rank | error | diagonal | best | Nystroem | over nothing "
         "| over Nystroem |",

@@ -6,15 +6,13 @@ many entries, in strips, in the same process.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import in_fresh_process, peak_bytes, profiled, resident_bytes, seconds
 from sklearn.metrics.pairwise import rbf_kernel
-from tqdm import tqdm
 
-from paper.records import Table
+from benchmarks.measure import peak_bytes, profiled, resident_bytes, seconds
+from benchmarks.runner import Request, Task
 
 COLUMNS = (
     "n", "dtype", "build_seconds", "kernel_seconds", "ratio", "held_bytes", "formula_bytes", "peak_bytes",
@@ -22,26 +20,26 @@ COLUMNS = (
     "links_seconds", "assemble_seconds",
 )  # fmt: skip
 SIZES = (10_000, 30_000, 100_000, 250_000, 500_000)
+TABLES = {"scaling": COLUMNS}
 BLOCKS, RANK, FEATURES = 10, 32, 10
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "scaling.csv", COLUMNS, command, force)
-    todo = [(n, t) for t in ("float32", "float64") for n in (SIZES[:2] if quick else SIZES)]
-    for n, dtype in tqdm(todo, desc="scaling"):
-        if not table.has(n=n, dtype=dtype):
-            table.add([in_fresh_process(measure, n, dtype)])
-    (out / "scaling.md").write_text(summarise(table), encoding="utf-8")
+def tasks(request: Request) -> list[Task]:
+    return [
+        Task({"n": n, "dtype": dtype}, measure, (n, dtype), fresh=True)
+        for dtype in ("float32", "float64")
+        for n in (SIZES[:2] if request.quick else SIZES)
+    ]
 
 
-def summarise(table: Table) -> str:
+def report(rows: list[dict[str, str]], request: Request) -> str:
     lines = [
         f"# Growth in n: {BLOCKS} blocks of rank {RANK}, {FEATURES} features, RBF",
         "",
         "| bases | n | build / plain kernel | held / formula | peak / held | entries / formula |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for r in table.rows:
+    for r in rows:
         held = float(r["held_bytes"]) / float(r["formula_bytes"])
         entries = float(r["entries"]) / float(r["formula_entries"])
         lines.append(
@@ -50,7 +48,7 @@ def summarise(table: Table) -> str:
         )
     lines += ["", "| bases | quantity | exponent of n, fitted | of the last step |", "| --- | --- | ---: | ---: |"]
     for dtype in ("float32", "float64"):
-        mine = [r for r in table.rows if r["dtype"] == dtype]
+        mine = [r for r in rows if r["dtype"] == dtype]
         x = np.log([float(r["n"]) for r in mine])
         for name in ("build_seconds", "bases_seconds", "kernel_seconds", "held_bytes", "peak_bytes"):
             y = np.log([float(r[name]) for r in mine])
@@ -59,7 +57,7 @@ def summarise(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measure(n: int, dtype: str) -> dict[str, Any]:
+def measure(n: int, dtype: str) -> list[dict[str, Any]]:
     """One row. The build runs twice: first for memory, then under the profiler; the better time counts."""
     import krein
     from krein.datasets import mixture
@@ -89,7 +87,7 @@ def measure(n: int, dtype: str) -> dict[str, Any]:
     entries += BLOCKS * (BLOCKS - 1) // 2 * (3 * RANK) ** 2
     held, evaluated, width = F.nbytes, a.n_evaluations, np.dtype(dtype).itemsize
     del a, F
-    second, a, stages, _ = profiled(build, "approximate")
+    second, a, stages = profiled(build, "approximate")
     del a
 
     def plain() -> None:
@@ -102,8 +100,8 @@ def measure(n: int, dtype: str) -> dict[str, Any]:
     kernel_seconds, _ = seconds(plain, repeat=2)
     best = min(first, second)
     named = ("partition", "ranks", "bases", "links", "assemble")
-    return {
+    return [{
         "n": n, "dtype": dtype, "build_seconds": best, "kernel_seconds": kernel_seconds, "ratio": best / kernel_seconds,
         "held_bytes": held, "formula_bytes": width * n * RANK + 8 * (BLOCKS * RANK) ** 2, "peak_bytes": peak,
         "peak_over_held": peak / held, "entries": evaluated, "formula_entries": entries,
-    } | {f"{s}_seconds": stages.get(s, 0.0) for s in named}  # fmt: skip
+    } | {f"{s}_seconds": stages.get(s, 0.0) for s in named}]  # fmt: skip

@@ -7,46 +7,42 @@ shared_new.csv: 90 % of the rows are approximated; K(test, train)'s error by `ke
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_cells import prepared, wanted_cells
-from measure import seconds
-from tqdm import tqdm
 
 import krein
+from benchmarks.bench_cells import matrix, prepared, wanted_cells
+from benchmarks.measure import seconds
+from benchmarks.runner import Request, Task
 from krein.datasets import load
 from krein.preprocessing import paper_preprocessing
 from paper.comparing import difference
 from paper.protocol import Cell
-from paper.records import Table
 
 COLUMNS = (
     "dataset", "kernel", "n", "n_blocks", "rank", "seed", "psd", "error", "reference", "ratio", "smallest_eigenvalue",
     "largest_eigenvalue", "n_negative", "nbytes", "n_evaluations", "seconds", "warnings",
 )  # fmt: skip
 NEW = ("dataset", "kernel", "n_train", "n_test", "train_error", "test_error", "ratio", "warnings")
-WORST, MEAN, LEAST = 0.65, 0.20, 0.01  # the ratio in every cell, in the geometric mean, and what it counts at least
-NEGATIVE = 1e-10  # of the largest eigenvalue: below minus this a psd kernel's approximation is not psd
-STRIP = 1000  # new rows compared at a time
-EXTENDED, MATTERS = 1.5, 1e-3  # K(test, train)'s error over K(train, train)'s, where that is above
+TABLES = {"shared": COLUMNS, "shared_new": NEW}
+# The aims: a ratio of at most WORST in every cell and MEAN in the geometric mean, where each counts as LEAST at least.
+WORST, MEAN, LEAST = 0.65, 0.20, 0.01
+# An eigenvalue below -NEGATIVE times the largest is negative beyond rounding.
+NEGATIVE = 1e-10
+# STRIP new rows are compared at a time.
+STRIP = 1000
+# The error of new rows is at most EXTENDED times the training error, where that is above MATTERS.
+EXTENDED, MATTERS = 1.5, 1e-3
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    table = Table(out / "shared.csv", COLUMNS, command, force)
-    new = Table(out / "shared_new.csv", NEW, command, force)
-    seeds = range(1 if quick else 5)
-    for cell in tqdm(wanted_cells(quick), desc="cells"):
+def tasks(request: Request) -> list[Task]:
+    found = []
+    for cell in wanted_cells(request.quick):
         key = {"dataset": cell.dataset, "kernel": cell.kernel}
-        how = {"n_blocks": cell.n_blocks, "rank": cell.rank}
-        todo = [s for s in seeds if not table.has(**key, seed=s)]
-        if todo:
-            table.add(key | how | found for found in measured(prepared(cell, quick), cell, how, todo))
-        if not new.has(**key):
-            new.add([key | out_of_sample(load(cell.dataset).X[: 2000 if quick else None], cell.similarity, how)])
-    (out / "shared.md").write_text(summarise(table, new, quick), encoding="utf-8")
+        found += [Task(key | {"seed": s}, measured, (cell, s, request.quick)) for s in range(1 if request.quick else 5)]
+        found.append(Task(key, out_of_sample, (cell, request.quick), table="shared_new"))
+    return found
 
 
 def build(X: Any, kernel: Any, seed: int, **how: Any) -> tuple[float, krein.Approximation, str]:
@@ -57,27 +53,27 @@ def build(X: Any, kernel: Any, seed: int, **how: Any) -> tuple[float, krein.Appr
     return taken, a, "; ".join(sorted({str(w.message) for w in caught}))
 
 
-def measured(X: Any, cell: Cell, how: dict[str, int], seeds: list[int]) -> Iterator[dict[str, Any]]:
-    K, reference = cell.similarity(X), float(cell.published_code["m1_error"])
-    for seed in seeds:
-        taken, a, said = build(X, cell.similarity, seed, dtype="float64", **how)
-        F = a.factorization
-        error, values = difference(K, F).relative(), F.eigenvalues()
-        yield {
-            "n": len(K), "seed": seed, "psd": a.kernel.traits.psd, "error": error, "reference": reference,
-            "ratio": error / reference, "smallest_eigenvalue": values[0], "largest_eigenvalue": values[-1],
-            "n_negative": F.n_negative(), "nbytes": F.nbytes, "n_evaluations": a.n_evaluations, "seconds": taken,
-            "warnings": said,
-        }  # fmt: skip
+def measured(cell: Cell, seed: int, quick: bool) -> list[dict[str, Any]]:
+    K, reference = matrix(cell, quick), float(cell.published_code["m1_error"])
+    how = {"n_blocks": cell.n_blocks, "rank": cell.rank}
+    taken, a, said = build(prepared(cell, quick), cell.similarity, seed, dtype="float64", **how)
+    F = a.factorization
+    error, values = difference(K, F).relative(), F.eigenvalues()
+    return [how | {
+        "n": len(K), "psd": a.kernel.traits.psd, "error": error, "reference": reference, "ratio": error / reference,
+        "smallest_eigenvalue": values[0], "largest_eigenvalue": values[-1], "n_negative": F.n_negative(),
+        "nbytes": F.nbytes, "n_evaluations": a.n_evaluations, "seconds": taken, "warnings": said,
+    }]  # fmt: skip
 
 
-def out_of_sample(X: Any, kernel: krein.kernels.Kernel, how: dict[str, int]) -> dict[str, Any]:
-    """One split, the scaling learnt from the training rows."""
+def out_of_sample(cell: Cell, quick: bool) -> list[dict[str, Any]]:
+    """One split; the scaling is learnt from the training rows."""
+    X, kernel = load(cell.dataset).X[: 2000 if quick else None], cell.similarity
     mixed = np.random.default_rng(0).permutation(len(X))
     test, train = np.split(mixed, [len(X) // 10])
     scaling = paper_preprocessing(kernel).fit(X[train])
     rows, others = scaling.transform(X[train]), scaling.transform(X[test])
-    _, a, said = build(rows, kernel, 0, dtype="float64", **how)
+    _, a, said = build(rows, kernel, 0, dtype="float64", n_blocks=cell.n_blocks, rank=cell.rank)
     inside = difference(a.kernel(rows), a.factorization).relative()
     gap = norm = 0.0
     for start in range(0, len(others), STRIP):
@@ -86,15 +82,15 @@ def out_of_sample(X: Any, kernel: krein.kernels.Kernel, how: dict[str, int]) -> 
         gap += float(((a.kernel_rows(part) - exact) ** 2).sum())
         norm += float((exact**2).sum())
     outside = float(np.sqrt(gap / norm))
-    return {
+    return [{
         "n_train": len(rows), "n_test": len(others), "train_error": inside, "test_error": outside,
         "ratio": outside / inside, "warnings": said,
-    }  # fmt: skip
+    }]  # fmt: skip
 
 
-def summarise(table: Table, new: Table, quick: bool) -> str:
-    cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in table.rows))
-    seeds = len({r["seed"] for r in table.rows})
+def report(rows: list[dict[str, str]], new: list[dict[str, str]], request: Request) -> str:
+    cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in rows))
+    seeds = len({r["seed"] for r in rows})
     lines = [
         "# The shared coupling in the paper's 24 cells, at the paper's c and k",
         "",
@@ -102,15 +98,15 @@ def summarise(table: Table, new: Table, quick: bool) -> str:
         "code's (`experiments/tables/published_code.csv`). psd: what the kernel says of itself. Then one 90/10",
         "split: the error of K(test, train) over that of K(train, train).",
         "",
-        *(["**A quick run: the first 2000 rows of one data set, nothing here compares.**", ""] * quick),
+        *(["**A quick run: the first 2000 rows of one data set, nothing here compares.**", ""] * request.quick),
         "| data | kernel | error mean (worst) | published code | ratio | psd | lambda_min / lambda_max | test / train "
         "| train error |",
         "| --- | --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
     ratios, negative, extended = {}, [], []
     for data, kernel in cells:
-        mine = [r for r in table.rows if (r["dataset"], r["kernel"]) == (data, kernel)]
-        (split,) = (r for r in new.rows if (r["dataset"], r["kernel"]) == (data, kernel))
+        mine = [r for r in rows if (r["dataset"], r["kernel"]) == (data, kernel)]
+        (split,) = (r for r in new if (r["dataset"], r["kernel"]) == (data, kernel))
         errors = np.array([float(r["error"]) for r in mine])
         ratios[data, kernel] = float(np.mean([float(r["ratio"]) for r in mine]))
         low = min(float(r["smallest_eigenvalue"]) / float(r["largest_eigenvalue"]) for r in mine)
@@ -131,7 +127,7 @@ def summarise(table: Table, new: Table, quick: bool) -> str:
         f"- Geometric mean of the ratios, each counted as {LEAST} at least: {mean:.4f} (wanted: at most {MEAN}).",
         f"- psd kernels with an eigenvalue below -{NEGATIVE:g} of the largest: {_verdict(negative)}.",
         f"- K(test, train) more than {EXTENDED} times worse where the error exceeds {MATTERS:g}: {_verdict(extended)}.",
-        f"- Builds that warned: {sum(bool(r['warnings']) for r in table.rows)} of {len(table.rows)}.",
+        f"- Builds that warned: {sum(bool(r['warnings']) for r in rows)} of {len(rows)}.",
     ]
     return "\n".join(lines) + "\n"
 

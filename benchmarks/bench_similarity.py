@@ -6,29 +6,28 @@ file (`similarity_scale`), and how often the intervals of `krein.inspect` hold (
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from benchmarks import similarity_coverage as coverage
+from benchmarks import similarity_matrices as matrices
+from benchmarks import similarity_peptides as peptides
+from benchmarks import similarity_scale as scale
+from benchmarks.runner import Request, Task
 
-import similarity_coverage as coverage
-import similarity_matrices as matrices
-import similarity_peptides as peptides
-import similarity_scale as scale
-
-from paper.records import Table
-
-Part = tuple[tuple[str, ...], Callable[[Table, bool], Table], Callable[[list[dict[str, str]]], list[str]]]
-PARTS: dict[str, Part] = {
-    "peptide": (peptides.COLUMNS, peptides.measure, peptides.summary),
-    "matrices": (matrices.COLUMNS, matrices.measure, matrices.summary),
-    "families": (scale.FAMILIES, scale.families, scale.families_summary),
-    "file": (scale.FILE, scale.file, scale.file_summary),
-    "coverage": (coverage.COLUMNS, coverage.measure, coverage.summary),
+PARTS = {  # table: columns, tasks, summary
+    "similarity_peptide": (peptides.COLUMNS, peptides.tasks, peptides.summary),
+    "similarity_matrices": (matrices.COLUMNS, matrices.tasks, matrices.summary),
+    "similarity_families": (scale.FAMILIES, scale.family_tasks, scale.families_summary),
+    "similarity_file": (scale.FILE, scale.file_tasks, scale.file_summary),
+    "similarity_coverage": (coverage.COLUMNS, coverage.tasks, coverage.summary),
 }
+TABLES = {name: columns for name, (columns, _, _) in PARTS.items()}
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
+def tasks(request: Request) -> list[Task]:
+    return [task for name, (_, tasks, _) in PARTS.items() for task in tasks(name, request.quick)]
+
+
+def report(*tables: list[dict[str, str]] | Request) -> str:
     lines = ["# Similarities without vectors"]
-    for name, (columns, measure, summary) in PARTS.items():
-        table = measure(Table(out / f"similarity_{name}.csv", columns, command, force), quick)
-        lines += ["", *summary(table.rows)]
-    (out / "similarity.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for rows, (_, _, summary) in zip(tables[:-1], PARTS.values(), strict=True):
+        lines += ["", *summary(rows)]
+    return "\n".join(lines) + "\n"

@@ -15,31 +15,34 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-import similarity_dense as dense
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
-from strings_picture import draw
-from strings_summary import EXPENSIVE, KREIN_RIDGE, KREIN_SVC, RIDGE, SPECTRAL, summarise
-from tqdm import tqdm
 
 import krein
+from benchmarks import similarity_dense as dense
+from benchmarks.runner import Request, Task, read_csv, text
+from benchmarks.strings_picture import draw
+from benchmarks.strings_summary import EXPENSIVE, KREIN_RIDGE, KREIN_SVC, RIDGE, SPECTRAL, summarise
 from krein.errors import InputError
-from paper.records import Table, alone, text
 
 COLUMNS = (
     "data", "n", "split", "route", "rows", "n_test", "accuracy", "evaluations", "share_of_n2", "cpu_seconds",
     "correction",
 )  # fmt: skip
+TABLES = {"strings": COLUMNS}
 MACHINES = {KREIN_SVC: krein.SVC, KREIN_RIDGE: krein.KernelRidgeClassifier}
 RIDGE_ALPHA = 10.0
-AFFORDED_SECONDS = 1e-4  # of `Policy.matrix_seconds`, which stands for a similarity that is expensive
-HALF = ", each pair once"  # the harder comparison: a dense route that knows that the similarity is symmetric
+# An expensive similarity is simulated by a Policy that allows AFFORDED_SECONDS for a kernel matrix.
+AFFORDED_SECONDS = 1e-4
+# A dense route with this suffix evaluates each pair once, because the similarity is symmetric.
+HALF = ", each pair once"
 
 
 @dataclass(frozen=True)
@@ -84,27 +87,31 @@ QUICK = (
 )
 
 
-def run(out: Path, command: str, quick: bool, force: bool) -> None:
-    path = out / "strings.csv"
-    with alone(path):
-        table = Table(path, COLUMNS, command, force)
-        cases, data = QUICK if quick else FULL, {"words": words(), "peptides": peptides()}
-        krein.EditSimilarity(n_jobs=1)(["loads", "what", "is", "loaded", "late"])
-        with tqdm(total=sum(case.splits for case in cases), desc="strings") as bar:
-            for case in cases:
-                for number in range(case.splits):
-                    cell(table, case, number, *data[case.data.removesuffix(EXPENSIVE)])
-                    bar.update()
-                if not quick:
-                    write(table, out)
-        write(table, out)
+def tasks(request: Request) -> list[Task]:
+    found: dict[tuple[Any, ...], Task] = {}
+    for case in QUICK if request.quick else FULL:
+        for number in range(case.splits):
+            key = {"data": case.data, "n": case.n, "split": number}
+            runs = [(route, ours, ()) for route in case.ours]
+            if case.data.endswith(EXPENSIVE):
+                runs += [
+                    (route + note, as_expensive, (request.output,)) for note in ("", HALF) for route in case.theirs
+                ]
+            else:
+                runs += [(route, theirs, (case.n,)) for route in case.theirs]
+            for route, run, more in runs:  # two cases may share splits
+                found.setdefault(
+                    (*key.values(), route), Task(key | {"route": route}, run, (case, number, route, *more))
+                )
+    return list(found.values())
 
 
-def write(table: Table, out: Path) -> None:
-    (out / "strings.md").write_text(summarise(table.rows), encoding="utf-8")
-    draw(table.rows, out / "strings.png")
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    draw(rows, request.output / "strings.png")
+    return summarise(rows)
 
 
+@lru_cache
 def words() -> tuple[list[str], Any]:
     """61,786 words and the language of each."""
     path = Path(os.environ.get("KREIN_DATA", ".")) / "similarity" / "words_by_language.npz"
@@ -115,6 +122,7 @@ def words() -> tuple[list[str], Any]:
     return [text[start:end].decode() for start, end in pairwise(offsets)], y
 
 
+@lru_cache
 def peptides() -> tuple[list[str], Any]:
     """4620 distinct peptides; those that occur with both labels are left out."""
     whole = krein.datasets.load("peptide_amp")
@@ -125,8 +133,10 @@ def peptides() -> tuple[list[str], Any]:
     return clear, np.array([min(labels[x]) for x in clear])
 
 
-def split(case: Case, number: int, X: list[str], y: Any) -> Split:
-    """Objects to test by come first, so that the sizes of one data set are tested by the same ones."""
+@lru_cache(maxsize=1)
+def split(case: Case, number: int) -> Split:
+    """One split. Test objects are drawn first, so all sizes of a data set share them."""
+    X, y = words() if case.data.startswith("words") else peptides()
     seed = number // case.folds if case.folds else number
     order = np.random.default_rng(seed).permutation(len(X))[: case.n + case.n_test]
     if case.folds:
@@ -137,80 +147,69 @@ def split(case: Case, number: int, X: list[str], y: Any) -> Split:
     return Split([X[i] for i in train], y[train], [X[i] for i in test], y[test])
 
 
-def cell(table: Table, case: Case, number: int, X: list[str], y: Any) -> None:
-    """All routes of one split that are not in the table yet."""
-    key = {"data": case.data, "n": case.n, "split": number}
-    part = split(case, number, X, y)
-    common = key | {"n_test": len(part.y_test)}
-    for route in case.ours:
-        if not table.has(**key, route=route):
-            table.add([common | ours(part, route, number, case.n, expensive=case.data.endswith(EXPENSIVE))])
-    if not case.data.endswith(EXPENSIVE):
-        left = [route for route in case.theirs if not table.has(**key, route=route)]
-        if left:
-            table.add(common | row for row in theirs(part, left, case.n))
-        return
-    mine = {name: text(value) for name, value in key.items()}
-    asked = max(int(r["evaluations"]) for r in table.rows if mine.items() <= r.items() and r["route"] in MACHINES)
-    for note, m in (("", math.isqrt(asked)), (HALF, (math.isqrt(8 * asked + 1) - 1) // 2)):
-        left = [route for route in case.theirs if not table.has(**key, route=route + note)]
-        some = Split(part.X[:m], part.y[:m], part.X_test, part.y_test)
-        for row in theirs(some, left, case.n):
-            count = m * (m + 1) // 2 if note else m * m
-            changed = {"route": row["route"] + note, "evaluations": count, "share_of_n2": count / case.n**2}
-            table.add([common | row | changed])
-
-
-def ours(part: Split, route: str, seed: int, n: int, *, expensive: bool) -> dict[str, Any]:
+def ours(case: Case, number: int, route: str) -> list[dict[str, Any]]:
+    part, kernel = split(case, number), krein.EditSimilarity(n_jobs=1)
+    kernel(["loads", "what", "is", "imported", "late"])
     krein.clear_cache()
-    kernel: dict[str, Any] = {"kernel": krein.EditSimilarity(n_jobs=1), "random_state": seed}
-    if expensive:
-        kernel["policy"] = krein.Policy(matrix_seconds=AFFORDED_SECONDS)
+    options: dict[str, Any] = {"kernel": kernel, "random_state": number}
+    if case.data.endswith(EXPENSIVE):
+        options["policy"] = krein.Policy(matrix_seconds=AFFORDED_SECONDS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", krein.KreinWarning)  # that it is indefinite is the point
+        warnings.simplefilter("ignore", krein.KreinWarning)  # the similarity is indefinite on purpose
         start = time.process_time()
         with krein.counting() as spent:
-            machine = MACHINES[route](**kernel).fit(part.X, part.y)
+            machine = MACHINES[route](**options).fit(part.X, part.y)
         taken = time.process_time() - start
         accuracy = float(machine.score(part.X_test, part.y_test))
-    return {
-        "route": route, "rows": len(part.X), "accuracy": accuracy, "evaluations": spent.n_evaluations,
-        "share_of_n2": spent.n_evaluations / n**2, "cpu_seconds": taken, "correction": machine.correction_,
-    }  # fmt: skip
+    return [{
+        "rows": len(part.X), "n_test": len(part.y_test), "accuracy": accuracy, "evaluations": spent.n_evaluations,
+        "share_of_n2": spent.n_evaluations / case.n**2, "cpu_seconds": taken, "correction": machine.correction_,
+    }]  # fmt: skip
 
 
-def theirs(part: Split, routes: list[str], n: int) -> list[dict[str, Any]]:
-    """Dense routes; one matrix and one eigendecomposition serve all, and count for each that needs them."""
-    if not routes:
-        return []
-    kernel = krein.EditSimilarity(n_jobs=1)
-    matrix_seconds, K = timed(lambda: np.asarray(kernel(part.X)))
-    rows = np.asarray(kernel(part.X_test, part.X))
-    found: dict[str, tuple[float, Any, str]] = {}
-    if RIDGE in routes:
-        taken, weights = timed(lambda: ridge_weights(K.astype(np.float32), part.y))
-        labels = np.unique(part.y)[(rows.astype(np.float32) @ weights).argmax(1)]
-        found[RIDGE] = matrix_seconds + taken, labels, "square"
-    spectral = [route for route in routes if route != RIDGE]
-    if spectral:
-        eigen_seconds, spectrum = timed(lambda: dense.spectrum(K))
-        for route in spectral:
-            how = route.removeprefix("dense ").removesuffix(" + SVC")
-            taken, machine = timed(
-                lambda how=how: SVC(kernel="precomputed").fit(dense.corrected(spectrum, how), part.y)
-            )
-            labels = machine.predict(dense.mapped(spectrum, rows, how))
-            found[route] = matrix_seconds + eigen_seconds + taken, labels, how
-    m = len(part.X)
-    return [
-        {"route": route, "rows": m, "accuracy": float(np.mean(labels == part.y_test)), "evaluations": m * m,
-         "share_of_n2": (m / n) ** 2, "cpu_seconds": taken, "correction": how}
-        for route, (taken, labels, how) in found.items()
-    ]  # fmt: skip
+def as_expensive(case: Case, number: int, route: str, output: Path) -> list[dict[str, Any]]:
+    """A dense route on as many objects as krein's similarities suffice for, with each pair counted twice or once."""
+    key = {"data": case.data, "n": text(case.n), "split": text(number)}
+    recorded = [r for r in read_csv(output / "strings.csv") if key.items() <= r.items()]
+    limit = max(int(r["evaluations"]) for r in recorded if r["route"] in MACHINES)
+    half = route.endswith(HALF)
+    m = (math.isqrt(8 * limit + 1) - 1) // 2 if half else math.isqrt(limit)
+    count = m * (m + 1) // 2 if half else m * m
+    (row,) = theirs(case, number, route.removesuffix(HALF), m)
+    return [row | {"evaluations": count, "share_of_n2": count / case.n**2}]
 
 
-def support_vectors(K: Any, y: Any) -> Any:
-    return SVC(kernel="precomputed").fit(K, y)
+@lru_cache(maxsize=1)
+def matrices(case: Case, number: int, m: int) -> tuple[float, Any, Any]:
+    """Seconds of the matrix of the first m training objects, that matrix, and the rows of the test objects."""
+    part, kernel = split(case, number), krein.EditSimilarity(n_jobs=1)
+    taken, K = timed(lambda: np.asarray(kernel(part.X[:m])))
+    return taken, K, np.asarray(kernel(part.X_test, part.X[:m]))
+
+
+@lru_cache(maxsize=1)
+def spectrum(case: Case, number: int, m: int) -> tuple[float, Any]:
+    """Seconds of the eigendecomposition of that matrix, and the eigendecomposition."""
+    return timed(lambda: dense.spectrum(matrices(case, number, m)[1]))
+
+
+def theirs(case: Case, number: int, route: str, m: int) -> list[dict[str, Any]]:
+    """A dense route; the routes share one matrix and one eigendecomposition, which count for each that needs them."""
+    part = split(case, number)
+    y, (spent, K, rows) = part.y[:m], matrices(case, number, m)
+    if route == RIDGE:
+        taken, weights = timed(lambda: ridge_weights(K.astype(np.float32), y))
+        labels, how = np.unique(y)[(rows.astype(np.float32) @ weights).argmax(1)], "square"
+    else:
+        eigen_seconds, found = spectrum(case, number, m)
+        how = route.removeprefix("dense ").removesuffix(" + SVC")
+        taken, machine = timed(lambda: SVC(kernel="precomputed").fit(dense.corrected(found, how), y))
+        labels, taken = machine.predict(dense.mapped(found, rows, how)), taken + eigen_seconds
+    return [{
+        "rows": len(y), "n_test": len(part.y_test), "accuracy": float(np.mean(labels == part.y_test)),
+        "evaluations": len(y) ** 2, "share_of_n2": (len(y) / case.n) ** 2, "cpu_seconds": spent + taken,
+        "correction": how,
+    }]  # fmt: skip
 
 
 def ridge_weights(K: Any, y: Any) -> Any:

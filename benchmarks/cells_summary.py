@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from paper.records import Table, read_csv
+from benchmarks.runner import read_csv
 
-FACTOR = 1.5  # a mean error within this factor of the published code's counts as reproduced
+# A mean error within FACTOR of the published code's counts as reproduced.
+FACTOR = 1.5
 ROUNDING = {
     "float32": None,
     "float16": 0.0006,
@@ -16,16 +17,16 @@ ROUNDING = {
 }  # what each storage type may add to the error, in squares
 
 
-def summarise(table: Table, reference: Path, quick: bool) -> str:
+def summarise(rows: list[dict[str, str]], reference: Path, quick: bool) -> str:
     code = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "published_code.csv")}
     paper = {(r["dataset"], r["kernel"]): r for r in read_csv(reference / "errors.csv")}
-    cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in table.rows))
-    seeds = len({r["seed"] for r in table.rows})
+    cells = list(dict.fromkeys((r["dataset"], r["kernel"]) for r in rows))
+    seeds = len({r["seed"] for r in rows})
     lines = [
         "# The paper's 24 cells, pairwise coupling",
         "",
         f"Relative Frobenius errors, exact, mean of {seeds} seed(s) with the worst one; beside them the authors' "
-        "published code (`experiments/tables/published_code.csv`) and the paper's own table. M2 adds |λmin| (x1) "
+        "published code (`paper/tables/published_code.csv`) and the paper's own table. M2 adds |λmin| (x1) "
         "or, as the paper's experiments did, 2|λmin| (x2). Memory is that of the factorization in float64, in % of "
         "K's.",
         "",
@@ -39,8 +40,8 @@ def summarise(table: Table, reference: Path, quick: bool) -> str:
     ]
     ratios, worst = {}, {}
     for cell in cells:
-        mine = [r for r in table.rows if (r["dataset"], r["kernel"]) == cell and r["dtype"] == "float64"]
-        m = {c: np.array([float(r[c]) for r in mine]) for c in table.columns if c not in ("dataset", "kernel", "dtype")}
+        mine = [r for r in rows if (r["dataset"], r["kernel"]) == cell and r["dtype"] == "float64"]
+        m = {c: np.array([float(r[c]) for r in mine]) for c in mine[0] if c not in ("dataset", "kernel", "dtype")}
         ref, told = code[cell], paper[cell]
         ratios[cell] = m["m1_error"].mean() / float(ref["m1_error"])
         worst[cell] = m["m1_error"].max() / float(ref["m1_error"])
@@ -66,17 +67,17 @@ def summarise(table: Table, reference: Path, quick: bool) -> str:
     for c, q in outside.items():
         lines.append(f"- {'Above' if q > 1 else 'Below'}: {c[0]} {c[1]}, ratio {q:.3g}.")
     lines += ["", "What is known of the causes is in docs/benchmarks.md."]
-    return "\n".join([*lines, *storage_lines(table, cells)]) + "\n"
+    return "\n".join([*lines, *storage_lines(rows, cells)]) + "\n"
 
 
-def storage_lines(table: Table, cells: list[tuple[str, str]]) -> list[str]:
+def storage_lines(rows: list[dict[str, str]], cells: list[tuple[str, str]]) -> list[str]:
     """What fewer bytes cost: the largest sqrt(error² - error64²) of each storage type, seed 0."""
     lines = [
         "",
         "| bases stored as | worst added error | allowed | cell | memory against float64 |",
         "| --- | ---: | ---: | --- | ---: |",
     ]
-    first = {(r["dataset"], r["kernel"], r["dtype"]): r for r in table.rows if r["seed"] == "0"}
+    first = {(r["dataset"], r["kernel"], r["dtype"]): r for r in rows if r["seed"] == "0"}
     for dtype, allowed in ROUNDING.items():
         added, memory = {}, []
         for c in cells:

@@ -23,30 +23,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import resident_bytes
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import LabelBinarizer
+
+from benchmarks.measure import resident_bytes
 
 TASKS = {
     "SVC": "classes", "SVR": "numbers", "OneClassSVM": "outliers", "KernelRidge": "numbers",
     "KernelRidgeClassifier": "classes", "GaussianProcessRegressor": "numbers", "KernelPCA": "components",
     "SpectralClustering": "clusters",
 }  # fmt: skip
-FEATURES = 1000  # of Nystroem
-COMPONENTS = 10  # of KernelPCA
-NEIGHBOURS, REFERENCE = 5, 5000  # its score: neighbours' votes, the first training rows' components being known
-ALPHAS = np.logspace(-5.0, 2.0, 15)  # KernelRidgeClassifier's own choice, in units of k(x, x) = 1
+# The number of features of Nystroem.
+FEATURES = 1000
+# The number of components of KernelPCA.
+COMPONENTS = 10
+# KernelPCA is scored by NEIGHBOURS neighbours among the first REFERENCE training rows.
+NEIGHBOURS, REFERENCE = 5, 5000
+# The grid of KernelRidgeClassifier, in units of k(x, x) = 1.
+ALPHAS = np.logspace(-5.0, 2.0, 15)
 # A fit on rows that were fitted before may find its approximation remembered (krein does): then a second fit would time
 # the memory. So each repetition has rows of its own, scaled by 1 + NUDGE times its number, for all contenders.
 NUDGE = 1e-9
-WARM_UP = 50  # rows of a fit that is not counted: it loads what is loaded late
-FITS, ENOUGH = 3, 5.0  # the best of so many fits counts; none is begun after so many seconds,
-SHORT, MOST_FITS = 0.5, 20  # and of very short ones there are more, up to this many or until so many seconds are spent
-MANY, CALLS, LONGEST = 2000, 200, 3.0  # rows predicted at once; calls with one row, or as many as take so long
-MEMORY = 16 * 2**30  # what a process may take
-SAME = 0.01  # numbers that differ by less of their standard deviation count as the same
-TOO_LONG = 75  # the status of a process that ended itself
-RESAMPLED = 200  # bootstrap samples of the test rows
+# A first fit on WARM_UP rows loads all code and is not counted.
+WARM_UP = 50
+# The best of FITS fits counts; after ENOUGH seconds none is begun.
+FITS, ENOUGH = 3, 5.0
+# Fits shorter than SHORT seconds in total are repeated up to MOST_FITS times.
+SHORT, MOST_FITS = 0.5, 20
+# Predictions are timed on MANY rows at once and on CALLS single rows, for at most LONGEST seconds.
+MANY, CALLS, LONGEST = 2000, 200, 3.0
+# The address space of a process is limited to MEMORY bytes.
+MEMORY = 16 * 2**30
+# Predicted numbers that differ by less than SAME standard deviations count as equal.
+SAME = 0.01
+# The exit status of a process that exceeded its time.
+TOO_LONG = 75
+# The standard error of a score comes from RESAMPLED bootstrap samples of the test rows.
+RESAMPLED = 200
 
 
 def main() -> None:

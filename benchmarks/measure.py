@@ -1,18 +1,16 @@
-"""Seconds, stages and bytes: what the benchmarks measure with."""
+"""Seconds, stages and bytes of a process, for the benchmarks."""
 
 from __future__ import annotations
 
 import cProfile
-import multiprocessing
 import os
 import pstats
 import resource
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -27,12 +25,6 @@ def seconds(action: Callable[[], T], repeat: int = 1) -> tuple[float, T]:
     return best, result
 
 
-def in_fresh_process(task: Callable[..., T], *arguments: Any) -> T:
-    """Run ``task`` (a module's own function) in a process of its own: nothing earlier is in its peak memory."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(task, *arguments).result()
-
-
 def resident_bytes() -> int:
     """Bytes of this process that are in memory now (Linux; elsewhere the peak so far)."""
     statm = Path("/proc/self/statm")
@@ -44,10 +36,10 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def profiled(action: Callable[[], T], entry: str, top: int = 12) -> tuple[float, T, dict[str, float], list[str]]:
-    """Return (seconds, result, seconds of each function that ``entry`` calls, the functions that took most time).
+def profiled(action: Callable[[], T], entry: str) -> tuple[float, T, dict[str, float]]:
+    """Return the seconds, the result, and the seconds of each function that ``entry`` calls.
 
-    Only the calling thread is seen: time spent waiting for workers belongs to the stage that waits.
+    Only the calling thread is profiled: time spent waiting for workers counts for the function that waits.
     """
     profile = cProfile.Profile()
     start = time.perf_counter()
@@ -59,6 +51,4 @@ def profiled(action: Callable[[], T], entry: str, top: int = 12) -> tuple[float,
         for (_, _, caller), (_, _, _, cumulative) in callers.items():
             if caller == entry and cumulative > 0.005 * taken:
                 stages[name.strip("_<>")] = stages.get(name.strip("_<>"), 0.0) + cumulative
-    own = sorted(table.items(), key=lambda item: -item[1][2])[:top]
-    heaviest = [f"{v[2]:.2f} s own, {v[3]:.2f} s in all, {v[1]} calls: {Path(k[0]).name}:{k[2]}" for k, v in own]
-    return taken, result, stages, heaviest
+    return taken, result, stages

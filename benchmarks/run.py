@@ -1,7 +1,7 @@
 """Run the benchmarks and write results/: python benchmarks/run.py [NAME|all] [--quick]. The names are in README.md.
 
-Finished cells are skipped unless --force. BLAS gets --threads threads (1), set before numpy is loaded, and every
-table's JSON says so. --quick runs small versions into build/bench-quick, which show that everything works, no more.
+Recorded tasks are skipped unless --force is given. BLAS uses --threads threads (1), which every table's JSON records.
+--quick runs small versions into build/bench-quick; they show that everything works, no more.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ BENCHMARKS = (
     "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "curve",
 )  # fmt: skip
 
-PARTS = ("only", "least", "most", "contenders")  # options of a benchmark that can be run in parts
+# The options of `curve`, which can be run in parts.
+PARTS = ("only", "least", "most", "contenders")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark", nargs="?", default="all", choices=(*BENCHMARKS, "all"))
     parser.add_argument("--quick", action="store_true", help="small versions, a couple of minutes in all")
-    parser.add_argument("--force", action="store_true", help="do finished cells again")
+    parser.add_argument("--force", action="store_true", help="run recorded tasks again")
+    parser.add_argument(
+        "--report-only", action="store_true", help="write the reports of the recorded rows, compute nothing"
+    )
     parser.add_argument("--threads", type=int, default=1, help="BLAS threads")
     parser.add_argument(
         "--out", type=Path, help="where tables go; by default results/, or build/bench-quick with --quick"
@@ -42,12 +46,20 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(arguments.threads)
     out = arguments.out or HERE.parent / ("build/bench-quick" if arguments.quick else "results")
-    sys.path[:0] = [str(HERE), str(HERE.parent)]  # the benchmarks, and `paper` beside them
+    sys.path.insert(0, str(HERE.parent))
+    from benchmarks.runner import Request, perform  # loads numpy, which reads the numbers of threads
+
+    flags = f"{' --quick' if arguments.quick else ''} --threads {arguments.threads}"
+    flags += "".join(f" --{k} {','.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
+    failures = []
     for name in BENCHMARKS if arguments.benchmark == "all" else (arguments.benchmark,):
-        flags = f"{' --quick' if arguments.quick else ''} --threads {arguments.threads}"
-        flags += "".join(f" --{k} {','.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
-        module = importlib.import_module(f"bench_{name}")
-        module.run(out, f"benchmarks/run.py {name}{flags}", quick=arguments.quick, force=arguments.force, **parts)
+        request = Request(
+            out, quick=arguments.quick, threads=arguments.threads, force=arguments.force,
+            report_only=arguments.report_only, command=f"benchmarks/run.py {name}{flags}", options=parts,
+        )  # fmt: skip
+        failures += perform(name, importlib.import_module(f"benchmarks.bench_{name}"), request)[0]
+    if failures:
+        raise SystemExit("\n".join(failures))
 
 
 def names(text: str) -> list[str]:

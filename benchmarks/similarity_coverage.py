@@ -10,22 +10,22 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from similarity_matrices import SETS
-from tqdm import tqdm
 
 import krein
-from paper.records import Table
+from benchmarks.runner import Task
+from benchmarks.similarity_matrices import SETS
 
 COLUMNS = ("data", "sample", "share", "low", "high", "of_all_low", "of_all_high", "mean_of_samples", "of_the_matrix")
 SAMPLES, OTHERS = 100, 1000
 
 
-def measure(table: Table, quick: bool) -> Table:
-    for name in tqdm(SETS, desc="coverage"):
-        if not table.has(data=name):
-            S = krein.datasets.load(name).X
-            table.add({"data": name} | row for row in _samples(0.5 * (S + S.T), 10 if quick else SAMPLES))
-    return table
+def tasks(table: str, quick: bool) -> list[Task]:
+    return [Task({"data": name}, samples, (name, 10 if quick else SAMPLES), table) for name in SETS]
+
+
+def samples(name: str, count: int) -> list[dict[str, Any]]:
+    S = krein.datasets.load(name).X
+    return _samples(0.5 * (S + S.T), count)
 
 
 def _samples(S: Any, count: int) -> list[dict[str, Any]]:

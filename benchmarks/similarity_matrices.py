@@ -12,13 +12,12 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import similarity_dense as dense
 from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.svm import SVC
-from tqdm import tqdm
 
 import krein
-from paper.records import Table
+from benchmarks import similarity_dense as dense
+from benchmarks.runner import Task
 
 COLUMNS = (
     "data", "correction", "repeat", "accuracy", "dense_accuracy", "matrix_difference", "rows_difference",
@@ -29,14 +28,17 @@ CORRECTIONS = ("flip", "clip", "shift", "square", "krein")
 TOL = 1e-10
 
 
-def measure(table: Table, quick: bool) -> Table:
-    cells = [(name, repeat) for name in SETS for repeat in range(1 if quick else 10)]
-    for name, repeat in tqdm(cells, desc="matrices"):
-        if not table.has(data=name, repeat=repeat):
-            data = krein.datasets.load(name)
-            rows = _folds(0.5 * (data.X + data.X.T), data.y, repeat)
-            table.add({"data": name, "repeat": repeat} | row for row in rows)
-    return table
+def tasks(table: str, quick: bool) -> list[Task]:
+    return [
+        Task({"data": name, "repeat": repeat}, folds, (name, repeat), table)
+        for name in SETS
+        for repeat in range(1 if quick else 10)
+    ]
+
+
+def folds(name: str, repeat: int) -> list[dict[str, Any]]:
+    data = krein.datasets.load(name)
+    return _folds(0.5 * (data.X + data.X.T), data.y, repeat)
 
 
 def _folds(S: Any, y: Any, repeat: int) -> list[dict[str, Any]]:

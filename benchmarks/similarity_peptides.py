@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 import warnings
 from collections import defaultdict
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import similarity_dense as dense
 from sklearn.model_selection import StratifiedKFold
-from tqdm import tqdm
 
 import krein
-from paper.records import Table
+from benchmarks import similarity_dense as dense
+from benchmarks.runner import Task
 
 COLUMNS = (
     "seed", "fold", "route", "correction", "used", "accuracy", "fit_evaluations", "predict_evaluations",
@@ -39,30 +39,36 @@ class Counted(krein.EditSimilarity):
         return super().__call__(A, B)
 
 
-def measure(table: Table, quick: bool) -> Table:
+def tasks(table: str, quick: bool) -> list[Task]:
+    """All folds by krein first: the dense route needs the whole matrix, which is then computed once."""
+    return [
+        Task({"seed": seed, "fold": fold, "route": route}, run, (seed, fold, quick), table)
+        for route, run in (("krein", _ours), ("dense", _dense))
+        for seed in (SEEDS[:1] if quick else SEEDS)
+        for fold in range(1 if quick else 5)
+    ]
+
+
+def strings(quick: bool) -> tuple[Any, Any]:
     data = krein.datasets.load("peptide_amp")
     X, y = np.array(data.X, dtype=object), data.y
-    if quick:
-        some = np.random.default_rng(0).choice(len(X), 2600, replace=False)
-        X, y = X[some], y[some]
-    K: Any = None
-    cells = [(seed, fold) for seed in (SEEDS[:1] if quick else SEEDS) for fold in range(1 if quick else 5)]
-    splits = {
-        (seed, fold): list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))[fold]
-        for seed, fold in cells
-    }
-    for (seed, fold), (train, test) in tqdm(splits.items(), desc="peptides"):
-        if not table.has(seed=seed, fold=fold, route="krein"):
-            table.add(row | {"seed": seed, "fold": fold} for row in _ours(X, y, train, test))
-    for (seed, fold), (train, test) in tqdm(splits.items(), desc="peptides, dense"):
-        if not table.has(seed=seed, fold=fold, route="dense"):
-            K = krein.EditSimilarity(n_jobs=1)(X.tolist()) if K is None else K
-            table.add(row | {"seed": seed, "fold": fold} for row in _dense(K, y, train, test))
-    return table
+    some = np.random.default_rng(0).choice(len(X), 2600, replace=False) if quick else slice(None)
+    return X[some], y[some]
 
 
-def _ours(X: Any, y: Any, train: Any, test: Any) -> list[dict[str, Any]]:
+@lru_cache(maxsize=1)
+def matrix(quick: bool) -> Any:
+    return krein.EditSimilarity(n_jobs=1)(strings(quick)[0].tolist())
+
+
+def split(seed: int, fold: int, X: Any, y: Any) -> Any:
+    return list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))[fold]
+
+
+def _ours(seed: int, fold: int, quick: bool) -> list[dict[str, Any]]:
     """Each correction; the approximation is built for the first and remembered, what it took counts for every one."""
+    X, y = strings(quick)
+    train, test = split(seed, fold, X, y)
     rows: list[dict[str, Any]] = []
     krein.clear_cache()
     for how in OURS:
@@ -80,7 +86,9 @@ def _ours(X: Any, y: Any, train: Any, test: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _dense(K: Any, y: Any, train: Any, test: Any) -> list[dict[str, Any]]:
+def _dense(seed: int, fold: int, quick: bool) -> list[dict[str, Any]]:
+    X, y = strings(quick)
+    K, (train, test) = matrix(quick), split(seed, fold, X, y)
     start = time.process_time()
     spectrum = dense.spectrum(K[np.ix_(train, train)])
     found, rows = time.process_time() - start, []

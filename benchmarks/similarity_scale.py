@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import in_fresh_process, peak_bytes, resident_bytes
-from tqdm import tqdm
 
 import krein
-from paper.records import Table
+from benchmarks.measure import peak_bytes, resident_bytes
+from benchmarks.runner import Task, in_fresh_process
 
 FAMILIES = (
     "n", "mutated", "length", "cpu_seconds", "fit_cpu_seconds", "seconds", "fit_evaluations", "predict_evaluations",
@@ -29,14 +28,16 @@ SIZES = (7500, 15_000, 30_000, 60_000)
 MUTATED, LENGTH, N_TEST = 0.6, 40, 2000
 
 
-def families(table: Table, quick: bool) -> Table:
-    for n in tqdm((2500, 5000) if quick else SIZES, desc="families"):
-        if not table.has(n=n):
-            table.add([in_fresh_process(family_run, n)])
-    return table
+def family_tasks(table: str, quick: bool) -> list[Task]:
+    return [Task({"n": n}, family_run, (n,), table, fresh=True) for n in ((2500, 5000) if quick else SIZES)]
 
 
-def family_run(n: int) -> dict[str, Any]:
+def file_tasks(table: str, quick: bool) -> list[Task]:
+    n = 3000 if quick else 40_000
+    return [Task({"n": n}, file, (n,), table)]
+
+
+def family_run(n: int) -> list[dict[str, Any]]:
     data = krein.datasets.families(
         n + N_TEST, n_families=100, n_classes=10, length=LENGTH, mutated=MUTATED, random_state=0
     )
@@ -47,26 +48,22 @@ def family_run(n: int) -> dict[str, Any]:
         model.fit(data.X[:n], data.y[:n])
         fitted, count = time.process_time() - begun, spent.n_evaluations
         hit = float(model.score(data.X[n:], data.y[n:]))
-    return {
-        "n": n, "mutated": MUTATED, "length": LENGTH, "cpu_seconds": time.process_time() - begun,
+    return [{
+        "mutated": MUTATED, "length": LENGTH, "cpu_seconds": time.process_time() - begun,
         "fit_cpu_seconds": fitted, "seconds": time.perf_counter() - start, "fit_evaluations": count,
         "predict_evaluations": spent.n_evaluations - count, "per_object": count / n, "share_of_n2": count / n**2,
         "accuracy": hit, "rank": model.approximation_.factorization.rank, "correction": model.correction_,
-    }  # fmt: skip
+    }]  # fmt: skip
 
 
-def file(table: Table, quick: bool) -> Table:
-    n = 3000 if quick else 40_000
-    if table.has(n=n):
-        return table
+def file(n: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "similarities.npy"
         in_fresh_process(write_matrix, path, n)
         steps = ("check all", "svc")
         rows = [in_fresh_process(file_run, path, n, step) for step in steps]
         size = path.stat().st_size
-    table.add(row | {"n": n, "file_bytes": size, "step": step} for row, step in zip(rows, steps, strict=True))
-    return table
+    return [row | {"file_bytes": size, "step": step} for row, step in zip(rows, steps, strict=True)]
 
 
 def _latent(n: int) -> tuple[Any, Any]:
@@ -76,10 +73,10 @@ def _latent(n: int) -> tuple[Any, Any]:
 
 def write_matrix(path: Path, n: int, strip: int = 1000) -> None:
     """The difference of two Gaussians, so indefinite, in strips: never more than one in memory."""
-    X, _ = _latent(n)
+    X = _latent(n)[0].astype(np.float64)  # in single precision strips would not be symmetric to rounding
     near, far = krein.RBF(gamma=0.2), krein.RBF(gamma=0.05)
     S = np.lib.format.open_memmap(path, "w+", np.float32, (n, n))
-    for start in tqdm(range(0, n, strip), desc="writing"):
+    for start in range(0, n, strip):
         rows = X[start : start + strip]
         S[start : start + strip] = 1.5 * near(rows, X) - 0.5 * far(rows, X)
     S.flush()

@@ -1,6 +1,6 @@
 """The experiments of Heilig, Münch and Schleif (AISTATS 2022), rebuilt: `python -m paper` or `krein reproduce`.
 
-`command` is the command line, `reproduce` runs experiments and writes reports, `running` and `records` keep every
-finished piece. `protocol` has the paper's cells (data set, kernel, blocks, rank) and its printed values (`tables/`).
+`command` is the command line, `reproduce` runs experiments by name; `benchmarks.runner` runs their tasks and keeps
+every finished one. `protocol` has the paper's cells (data set, kernel, blocks, rank) and its tables (`tables/`).
 One experiment per file: `errors`, `eigenvalues`, `classification`, `costs`, `features`, `bounds`, `figures`.
 """

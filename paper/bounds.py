@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.runner import Task
 from krein.arrays import Array
 from krein.factorization.bounds import Bound, Parts, corrected_bound
 from krein.factorization.spectrum import gershgorin
 from paper import protocol as paper
 from paper.comparing import difference
-from paper.protocol import Cell
-from paper.running import Request, Task
+from paper.protocol import Cell, Request
 from paper.writing import geometric_mean, mean_of, number, table
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 TERMS = ("tail+", "sampling+", "outside+", "tail-", "sampling-", "outside-", "shift")
 COLUMNS = (
@@ -30,8 +30,10 @@ COLUMNS = (
     "outside_error", *TERMS, "m1_bound", "m2_bound", "m1_holds", "m2_holds", "smallest_eigenvalue",
     "gershgorin", "kernel_smallest_eigenvalue", "seconds",
 )  # fmt: skip
+TABLES = {"bounds": COLUMNS}
 ROWS, QUICK_ROWS, SEEDS = 1500, 400, 3
-ROUNDING = 1e-10  # eigenvalues of K below this share of the largest are zero
+# Eigenvalues of K below ROUNDING times the largest count as zero.
+ROUNDING = 1e-10
 
 
 def tasks(request: Request) -> list[Task]:

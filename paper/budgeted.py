@@ -23,9 +23,12 @@ from krein.kernels import Kernel
 __all__ = ["CHOICE_ROWS", "C_GRID", "Chosen", "Ours", "choose", "ours"]
 
 C_GRID = (1.0, 10.0, 100.0, 1000.0)
-CHOICE_ROWS = 3000  # of those that are not tested, drawn for choosing: it takes some 20 fits
-PARTS = 4  # of the rows, each held out once to choose C by
-TOLERANCE = 1e-3  # of the dual, relative: LIBSVM's own, about
+# Hyperparameters are chosen on CHOICE_ROWS of the training rows, because the choice takes about 20 fits.
+CHOICE_ROWS = 3000
+# C is chosen by PARTS-fold cross-validation.
+PARTS = 4
+# The relative tolerance of the dual is close to LIBSVM's own.
+TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)

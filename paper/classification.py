@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import LeaveOneGroupOut, StratifiedKFold
 
+from benchmarks.runner import Task
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.errors import KreinWarning
@@ -27,10 +28,9 @@ from paper.budgeted import C_GRID, CHOICE_ROWS, Chosen, choose, ours
 from paper.comparing import full_bytes, tabled_bytes
 from paper.exact_svm import LIMIT, Fitted, Written, fit, psd_shift_of, restricted, written
 from paper.nested import Setting
-from paper.protocol import Cell
-from paper.running import Request, Task
+from paper.protocol import Cell, Request
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = (
     "dataset", "kernel", "tune", "protocol", "seed", "part",
@@ -38,11 +38,15 @@ COLUMNS = (
     "nbytes", "map_nbytes", "memory_percent", "relative_error", "corrected_error", "correction", "shift",
     "smallest_eigenvalue", "n_negative", "n_pairs", "nonconvex_pairs", "converged", "convex", "n_iter", "seconds",
 )  # fmt: skip
-CLEAN_EXACT = 3  # folds of the clean protocol in which M0 is fitted too: it differs by the scaling alone
+TABLES = {"classification": COLUMNS}
+# M0 is fitted in CLEAN_EXACT folds of the clean protocol, which differs in the scaling alone.
+CLEAN_EXACT = 3
 FOLDS, QUICK_FOLDS = 10, 3
 QUICK_C = (1.0, 100.0)
-BUDGETS = {"mem": (0, 1), "typical": (0,)}  # of ours, and the halves of the folds in which it is fitted
-LARGER = 2  # times the tabled rank: from there on the Mem column speaks of another one
+# Each memory budget of krein's machines is used in these halves of the folds.
+BUDGETS = {"mem": (0, 1), "typical": (0,)}
+# From LARGER times the tabled rank on, the Mem column refers to another rank.
+LARGER = 2
 
 
 def tasks(request: Request) -> list[Task]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from click.core import ParameterSource
@@ -47,7 +47,7 @@ def _names(known: tuple[str, ...]) -> Any:
               help="Print one JSON list at the end; what is said on the way goes to stderr.")  # fmt: skip
 def command(
     what: tuple[str, ...], datasets: tuple[str, ...], kernels: tuple[str, ...], seeds: int | None, quick: bool,
-    tune: str, output: Path, n_jobs: int, force: bool, report_only: bool, as_json: bool,
+    tune: Literal["typical", "nested"], output: Path, n_jobs: int, force: bool, report_only: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Make the paper's tables and figures, theirs and ours side by side.
 
@@ -71,13 +71,13 @@ def command(
       krein reproduce classification --n-jobs 2
       krein reproduce all --report-only --json
     """
+    from paper.protocol import Request
     from paper.reproduce import reproduce
-    from paper.running import Request
 
     names = EXPERIMENTS if "all" in what else tuple(dict.fromkeys(what))
     command = " ".join(["krein reproduce", *what, *_flags()])
     request = Request(
-        datasets, kernels, output, seeds=seeds, quick=quick, tune=tune, n_jobs=n_jobs, force=force,
+        output, datasets=datasets, kernels=kernels, seeds=seeds, quick=quick, tune=tune, n_jobs=n_jobs, force=force,
         report_only=report_only, command=command,
     )  # fmt: skip
     found: list[dict[str, Any]] = []

@@ -16,7 +16,8 @@ from krein.factorization.core import to_dense
 
 __all__ = ["Difference", "difference", "difference_of_features", "full_bytes", "tabled_bytes"]
 
-TILE = 128  # rows at a time: a tile and what it is compared with stay in the cache
+# Matrices are compared TILE rows at a time, so that both tiles stay in the cache.
+TILE = 128
 
 
 @dataclass(frozen=True)

@@ -18,26 +18,31 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from benchmarks.runner import Task
 from krein.arrays import Array
 from krein.datasets import mixture
 from krein.factorization import Factorization
 from krein.factorization.correction import correct
 from krein.factorization.spectrum import lanczos
 from krein.kernels import RBF
-from paper.protocol import meka
-from paper.running import Request, Task
+from paper.protocol import Request, meka
 from paper.writing import exponent, number, table
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = (
     "axis", "n", "rank", "seed", "method", "iterations", "exact", "smallest_eigenvalue", "megabytes", "seconds",
 )  # fmt: skip
+TABLES = {"costs": COLUMNS}
 BLOCKS = 10
-ROWS, QUICK_ROWS = (500, 1000, 2000, 3000, 10_000, 30_000, 100_000), (250, 500, 1000, 4000)  # at rank 160
-RANKS, QUICK_RANKS = (80, 160, 320, 640, 1280), (80, 160, 320)  # at 20,000 rows, or 4000
-DENSE = 3000  # rows up to which the n x n matrix is decomposed
-SEEDS, QUICK = 3, 0.5  # start vectors of Lanczos; seconds below which a measurement is repeated
+# The numbers of rows at rank 160.
+ROWS, QUICK_ROWS = (500, 1000, 2000, 3000, 10_000, 30_000, 100_000), (250, 500, 1000, 4000)
+# The ranks at 20,000 rows, or at 4000 in a quick run.
+RANKS, QUICK_RANKS = (80, 160, 320, 640, 1280), (80, 160, 320)
+# The n x n matrix is decomposed up to DENSE rows.
+DENSE = 3000
+# Lanczos starts from SEEDS vectors; a measurement shorter than QUICK seconds is repeated.
+SEEDS, QUICK = 3, 0.5
 METHODS = {
     "clip, n x n": "theirs, O(n³)",
     "shift, n x n": "theirs, O(n³)",

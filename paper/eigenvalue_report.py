@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from paper.records import parse_csv
-from paper.running import Request
+from benchmarks.runner import parse_csv
+from paper.protocol import Request
 from paper.writing import table
 
 __all__ = ["curves", "published", "rank_correlation", "report", "values"]
 
 VARIANTS = (("pairwise", 0.1), ("pairwise", 0.0), ("shared", 0.1), ("shared", 0.0))
 SETTING = ("dataset", "kernel", "gamma", "seed")
-FLOOR = 1e-16  # errors below are rounding
-LESS = 0.999  # times: a smaller change is none
+# Errors below FLOOR are rounding.
+FLOOR = 1e-16
+# A value counts as smaller if it is below LESS times the other.
+LESS = 0.999
 Row = dict[str, Any]
 
 

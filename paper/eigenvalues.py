@@ -16,30 +16,36 @@ from typing import Any
 import numpy as np
 
 import krein
+from benchmarks.runner import Task
 from krein.arrays import Array, stream
 from krein.factorization import Factorization
 from krein.factorization.core import to_dense
 from krein.kernels import Kernel
 from paper import eigenvalue_report
 from paper import protocol as paper
-from paper.running import Request, Task
+from paper.protocol import Request
 
-__all__ = ["COLUMNS", "report", "squared_errors", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "squared_errors", "tasks"]
 
 COLUMNS = (
     "dataset", "kernel", "gamma", "seed", "n", "n_blocks", "total_rank", "coupling", "drop", "uncoupled_pairs", "error",
     "smallest_eigenvalue", "largest_eigenvalue", "n_negative", "effective_rank", "sampled_rank", "n_warnings",
     "seconds",
 )  # fmt: skip
+TABLES = {"eigenvalues": COLUMNS}
 KERNELS = ("rbf", "elm")
-GAMMAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0, 10.0)  # the grid of the published code
+# The grid of the published code.
+GAMMAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 5.0, 10.0)
 QUICK_GAMMAS = (1e-6, 1.0, 10.0)
 N_BLOCKS, QUICK_BLOCKS = (5, 10, 15), (5, 10)
 RANKS, QUICK_RANKS = (20, 40, 80, 160, 320), (20, 80, 160)
-LANDMARKS = {"pairwise": "uniform", "shared": "kmeans++"}  # the paper's and ours
+# The landmark rules of the paper and of krein.
+LANDMARKS = {"pairwise": "uniform", "shared": "kmeans++"}
 DROPS = (0.1, 0.0)
-TILE = 2**18  # entries of K compared at a time: they stay in the cache for all factorizations
-SAMPLED = 1000  # rows of K whose numerical rank is taken
+# TILE entries of K are compared at a time, so that they stay in the cache for all factorizations.
+TILE = 2**18
+# The numerical rank is computed from SAMPLED rows of K.
+SAMPLED = 1000
 
 
 def tasks(request: Request) -> list[Task]:

@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import krein
+from benchmarks.runner import Task
 from krein.factorization.correction import correct
 from krein.factorization.truncation import out_of_range
 from paper import protocol as paper
 from paper.comparing import difference, full_bytes, tabled_bytes
 from paper.error_report import report
 from paper.nested import GRID
-from paper.protocol import Cell
-from paper.running import Request, Task
+from paper.protocol import Cell, Request
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 Build: TypeAlias = Callable[[], krein.Approximation]
 COLUMNS = (
@@ -31,8 +31,11 @@ COLUMNS = (
     "memory_percent", "error", "smallest_eigenvalue", "n_negative", "correction", "error_corrected", "error_once",
     "error_twice", "negative_entries", "n_evaluations", "n_warnings", "seconds",
 )  # fmt: skip
-SEEDS = {"cell": 10, "tabled": 2, "mem": 1, "rule": 1}  # the last two are dear
-GRID_SAMPLES = 20_000  # entries looked at for an error of the grid
+TABLES = {"errors": COLUMNS}
+# The number of seeds per part; the last two parts take longest.
+SEEDS = {"cell": 10, "tabled": 2, "mem": 1, "rule": 1}
+# The errors of the grid are estimated from GRID_SAMPLES entries.
+GRID_SAMPLES = 20_000
 
 
 def tasks(request: Request) -> list[Task]:

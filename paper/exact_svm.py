@@ -26,9 +26,12 @@ from paper.comparing import Difference
 
 __all__ = ["LIMIT", "Fitted", "Restricted", "Written", "fit", "psd_shift_of", "restricted", "written"]
 
-LIMIT = 100_000  # iterations after which an uncorrected problem has not converged, per pair of classes
-STRIP = 1000  # rows of a matrix written out or compared at a time
-CACHE = 500  # MB that LIBSVM may keep
+# An uncorrected problem has not converged after LIMIT iterations per pair of classes.
+LIMIT = 100_000
+# Matrices are written and compared STRIP rows at a time.
+STRIP = 1000
+# LIBSVM's cache in MB.
+CACHE = 500
 
 
 @dataclass(frozen=True)

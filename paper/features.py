@@ -19,21 +19,22 @@ from sklearn.linear_model import RidgeClassifierCV
 from sklearn.model_selection import train_test_split
 
 import krein
+from benchmarks.runner import Task
 from krein.arrays import Array
 from krein.kernels import RBF
 from paper import protocol as paper
 from paper.comparing import difference, difference_of_features, tabled_bytes
 from paper.fastfood import Fastfood
-from paper.protocol import Cell
-from paper.running import Request, Task
+from paper.protocol import Cell, Request
 from paper.writing import geometric_mean, mean_of, number, table
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = (
     "dataset", "budget_rank", "seed", "method", "n", "columns", "n_blocks", "nbytes", "error", "n_negative", "accuracy",
     "fit_seconds", "seconds",
 )  # fmt: skip
+TABLES = {"features": COLUMNS}
 BUDGETS, QUICK_BUDGETS, BLOCKS, SEEDS = (16, 64, 256), (4, 16), 3, 3  # ranks k of the paper's grid, its typical c
 METHODS = {
     "fourier": "random Fourier features",

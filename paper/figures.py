@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import krein
+from benchmarks.runner import Task
 from krein.approximation.clusters import partition
 from krein.arrays import stream
 from krein.errors import InputError
@@ -25,23 +26,27 @@ from krein.kernels import Evaluator, Kernel
 from krein.plotting import check_matplotlib
 from paper import protocol as paper
 from paper.eigenvalue_report import values
+from paper.protocol import Request
 from paper.reproduce import results
-from paper.running import Request, Task
 from paper.surfaces import Panel, heat_maps, matrices
 
-__all__ = ["COLUMNS", "report", "tasks"]
+__all__ = ["COLUMNS", "TABLES", "report", "tasks"]
 
 COLUMNS = ("figure", "dataset", "kernel", "source", "file", "png_bytes", "svg_bytes", "seconds")
+TABLES = {"figures": COLUMNS}
 STRUCTURE = (
     "gesture poly",
     "pendigit poly",
     "artificial2 elm",
     "spambase elm",
 )  # the supplement's Fig. 1, in its order
-MAIN = {"pendigit rbf": "Fig. 2", "gesture elm": "Fig. 3"}  # the others are in the supplement
-ROWS = 230  # of a matrix that are shown
+# These figures are in the paper, the others in its supplement.
+MAIN = {"pendigit rbf": "Fig. 2", "gesture elm": "Fig. 3"}
+# A matrix is shown by ROWS of its rows.
+ROWS = 230
 N_BLOCKS = 10
-PNG_DPI, SVG_DPI = 160, 100  # of what is an image in the SVG
+# Resolution of the PNG files, and of the images inside the SVG files.
+PNG_DPI, SVG_DPI = 160, 100
 
 
 def tasks(request: Request) -> list[Task]:

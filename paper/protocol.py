@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from benchmarks import runner
 from krein import datasets
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
@@ -21,15 +22,25 @@ from krein.choosing import approximate
 from krein.errors import InputError
 from krein.kernels import ELM, RBF, TL1, Kernel, SpherePolynomial
 from krein.preprocessing import paper_preprocessing
-from paper.records import parse_csv
 
-__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "cells", "matrix", "meka", "prepared", "raw", "recordings",
-           "table"]  # fmt: skip
+__all__ = ["DATASETS", "KERNELS", "RECORDINGS", "Cell", "Request", "cells", "matrix", "meka", "prepared", "raw",
+           "recordings", "table"]  # fmt: skip
 
 DATASETS = datasets.names("paper")
 KERNELS = ("rbf", "elm", "poly", "tl1")
 QUICK_ROWS = 1200
-RECORDINGS = (1743, 1260, 1830, 1069, 1420, 1107, 1444)  # frames of gesture's seven videos, in order
+# The number of frames of gesture's seven videos, in order.
+RECORDINGS = (1743, 1260, 1830, 1069, 1420, 1107, 1444)
+
+
+@dataclass(frozen=True)
+class Request(runner.Request):
+    """The part of an experiment that is wanted: data sets, kernels, seeds, and the way hyperparameters are chosen."""
+
+    datasets: tuple[str, ...] = DATASETS
+    kernels: tuple[str, ...] = KERNELS
+    seeds: int | None = None  # None: the number each experiment declares
+    tune: Literal["typical", "nested"] = "typical"  # classification alone
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,7 @@ def table(name: str, cell: Cell) -> dict[str, str]:
 
 @lru_cache
 def _rows(name: str) -> list[dict[str, str]]:
-    return parse_csv((files("paper") / "tables" / f"{name}.csv").read_text(encoding="utf-8"))
+    return runner.parse_csv((files("paper") / "tables" / f"{name}.csv").read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=2)

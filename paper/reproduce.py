@@ -1,6 +1,6 @@
 """The paper's experiments by name: which there are, what each needs, and one call that runs them.
 
-Each is a module of this room with ``COLUMNS``, ``tasks`` and ``report``; its table, provenance and report go into the
+Each is a module of this room with ``TABLES``, ``tasks`` and ``report``; its table, provenance and report go into the
 folder of the request.
 """
 
@@ -9,25 +9,22 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.runner import Experiment, perform, read_csv
 from krein import datasets
 from krein.errors import InputError, KreinWarning, one_of
-from paper.protocol import DATASETS, KERNELS
-from paper.records import Table, alone, read_csv, set_aside
-from paper.records import replace as write
-from paper.running import Experiment, Request, Unfinished, work
+from paper.protocol import DATASETS, KERNELS, Request
 
 __all__ = ["EXPERIMENTS", "reproduce"]
 
-NO_DATA = {"costs"}  # it generates its own
+# These experiments generate their data.
+NO_DATA = {"costs"}
 EXPERIMENTS = {
     "errors": "relative errors of M1, M2 and ours, and their memory (supplement, Table 4; the Mem column)",
     "eigenvalues": "how indefinite the approximation is (Sec. 3.3, supplement 3)",
@@ -47,7 +44,7 @@ def reproduce(
 ) -> list[str]:
     """Run the named experiments and return what went wrong, one line for each that could not be finished.
 
-    ``say`` is told of each in words, ``record`` in plain values.
+    ``say`` receives a line of text for each, ``record`` a dictionary.
     """
     names = tuple(names)
     for name in names:
@@ -67,8 +64,12 @@ def reproduce(
         begin = time.perf_counter()
         path = request.output / f"{name}.csv"
         try:
-            with nullcontext() if request.report_only else alone(path):
-                failed, done, pieces = _run(name, path, request, used, say)
+            module: Experiment = import_module(f"paper.{name}")
+            if not module.tasks(request):
+                raise InputError(
+                    f"{name} has nothing for --kernels {','.join(request.kernels)}; give others or leave it out."
+                )
+            failed, done, pieces = perform(name, module, request, data={} if name in NO_DATA else used, say=say)
         except InputError as wrong:
             if len(names) == 1:
                 raise
@@ -83,41 +84,6 @@ def reproduce(
                 "trouble": failed})  # fmt: skip
         say(f"{name}: {path} and {path.with_suffix('.md').name}, {_spent(time.perf_counter() - begin)}")
     return trouble
-
-
-def _run(
-    name: str, path: Path, request: Request, used: Mapping[str, str], say: Callable[[str], Any]
-) -> tuple[list[str], int, int]:
-    """One experiment: its table, as far as it comes, and the report of what is there.
-
-    Returns what failed, and how many of how many pieces are there.
-    """
-    module: Experiment = import_module(f"paper.{name}")
-    tasks = module.tasks(request)
-    if not tasks:
-        raise InputError(f"{name} has nothing for --kernels {','.join(request.kernels)}; give others or leave it out.")
-    try:
-        table = Table(path, module.COLUMNS, request.command)
-    except InputError as unreadable:
-        if request.report_only or not request.force:
-            raise
-        say(f"{unreadable} It is {set_aside(path).name} now.")
-        table = Table(path, module.COLUMNS, request.command)
-    trouble = []
-    if not request.report_only:
-        _check_same_data(table, used, request.force)
-        table.this["data"] = {} if name in NO_DATA else dict(used)
-        try:
-            work(name, tasks, table, n_jobs=request.n_jobs, force=request.force)
-        except Unfinished as failed:
-            trouble.append(str(failed))
-    done = sum(table.has(**task.key) for task in tasks)
-    words = module.report(table.rows, request).rstrip() + "\n"
-    if done < len(tasks):  # whoever reads it later should not take a part for the whole
-        command = request.command.replace(" --force", "")
-        words += f"\n**Not finished**: {done} of {len(tasks)} pieces; `{command}` goes on.\n"
-    write(path.with_suffix(".md"), words)
-    return trouble, done, len(tasks)
 
 
 def results(name: str, request: Request) -> list[dict[str, str]]:
@@ -150,20 +116,6 @@ def _check_data(request: Request, say: Callable[[str], Any]) -> dict[str, str]:
         if issubclass(warning.category, KreinWarning):
             say(f"Note: {warning.message}")
     return used
-
-
-def _check_same_data(table: Table, used: Mapping[str, str], force: bool) -> None:
-    """Rows of other data under the same name must not stand for those that were asked for."""
-    if force:
-        return
-    for row in table.rows:
-        name = row.get("dataset", "")
-        before = table.runs[int(row["run"])].get("data", {}).get(name)
-        if name in used and before not in (None, used[name]):
-            raise InputError(
-                f"{table.path.name} has results of another {name} (digest of the rows {before}, now {used[name]}): "
-                "KREIN_DATA was set otherwise. Give another folder with --output, or compute again with --force."
-            )
 
 
 def _spent(seconds: float) -> str:

@@ -19,10 +19,14 @@ __all__ = ["COLUMNS", "Panel", "heat_maps", "matrices", "short"]
 COLUMNS = (("pairwise", 0.1, "theirs, drop 0.1"), ("pairwise", 0.0, "theirs, drop 0"), ("shared", 0.0, "ours, drop 0"))
 QUANTITIES = (("error", "relative error", "Blues"), ("smallest_eigenvalue", "smallest eigenvalue", "Oranges"),
               ("n_negative", "negative eigenvalues", "Greens"))  # fmt: skip
-LEVELS = 16  # of grey in a matrix: more cost bytes and are not seen
-LOWEST = 1e-8  # errors below have one colour
-PALE = 1.8  # where the darkest colour would be: cells stay light enough for dark digits
-CELL, HIGH = 0.5, 0.3  # inches of a cell
+# A matrix is drawn with LEVELS shades of grey; more would only enlarge the file.
+LEVELS = 16
+# Errors below LOWEST share one colour.
+LOWEST = 1e-8
+# The colour scale is stretched by PALE, so that dark digits stay readable in every cell.
+PALE = 1.8
+# Width and height of a cell in inches.
+CELL, HIGH = 0.5, 0.3
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,7 @@ import numpy as np
 from paper import protocol as paper
 from paper.budgeted import CHOICE_ROWS
 from paper.exact_svm import LIMIT
-from paper.protocol import Cell
-from paper.running import Request
+from paper.protocol import Cell, Request
 from paper.writing import table
 
 __all__ = ["report"]

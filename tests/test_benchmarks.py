@@ -181,9 +181,8 @@ def _string_rows(accuracy: dict[str, list[float]], seconds: dict[str, float]) ->
     ]
 
 
-def test_the_strings_need_one_machine_that_is_both_good_and_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from strings_summary import summarise
+def test_the_strings_need_one_machine_that_is_both_good_and_fast() -> None:
+    from benchmarks.strings_summary import summarise
 
     accuracy = {"krein SVC": [0.62, 0.64], "krein ridge": [0.60, 0.60], "dense square + ridge": [0.62, 0.64]}
     seconds = {"krein SVC": 20.0, "krein ridge": 5.0, "dense square + ridge": 10.0}
@@ -212,9 +211,8 @@ def _curve_rows(fit: dict[str, dict[int, float]], score: dict[str, dict[int, flo
     ]
 
 
-def test_the_size_curve_counts_what_holds_and_names_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from curve_summary import summarise
+def test_the_size_curve_counts_what_holds_and_names_what_does_not() -> None:
+    from benchmarks.curve_summary import summarise
 
     fit = {
         "scikit-learn": {1000: 1.0, 2000: 4.0, 2001: 4.0},

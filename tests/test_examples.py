@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_CODE = [path for path in DOCUMENTS if FENCED.search(path.read_text(encoding="utf-8"))]
@@ -40,7 +40,7 @@ def test_the_snippets_of_a_document_run_in_order(path):
     snippets = FENCED.findall(path.read_text(encoding="utf-8"))
     names: dict[str, object] = {"__name__": path.stem}
     for i, snippet in enumerate(snippets):
-        exec(compile(snippet, f"{path.name}, snippet {i + 1}", "exec"), names)
+        exec(compile(snippet, f"{path.name}, snippet {i + 1}", "exec", dont_inherit=True), names)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -136,3 +136,10 @@ def test_the_pictures_of_the_documents_are_small():
     pictures = list((ROOT / "docs" / "images").glob("*.png"))
     assert pictures
     assert [path.name for path in pictures if path.stat().st_size > 150_000] == []
+
+
+def test_the_picture_of_the_architecture_shows_the_import_contract():
+    drawn = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+    message = "run python docs/architecture.py"
+    assert drawn["PICTURE"].read_text(encoding="utf-8") == drawn["picture"](), message
+    assert all(room in drawn["PURPOSES"] for rooms in drawn["layers"]() for room in rooms if room != "display")

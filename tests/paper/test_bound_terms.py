@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.runner import text
 from paper import bounds
 from paper import protocol as paper
 from paper.bounds import bounded, split
-from paper.protocol import Cell
-from paper.records import text
-from paper.running import Request
+from paper.protocol import Cell, Request
 
 
 def test_the_parts_are_psd_and_make_the_matrix() -> None:
@@ -52,9 +51,9 @@ def test_a_row_holds_true_errors_under_their_bounds(name: str, monkeypatch: pyte
     assert row["gershgorin"] <= row["smallest_eigenvalue"] + 1e-9
     key = {"dataset": "artificial1", "kernel": name, "seed": 0}
     written = {c: text((key | row)[c]) for c in bounds.COLUMNS}
-    said = bounds.report([written], Request(("artificial1",), (name,), tmp_path, quick=True))
+    said = bounds.report([written], Request(tmp_path, datasets=("artificial1",), kernels=(name,), quick=True))
     assert "before the shift in 1 of 1, after it in 1 of 1" in said
     failed = written | {"m1_holds": "False"}
     assert "failed: before the shift in 1, after it in 0" in bounds.report(
-        [failed], Request(("artificial1",), (name,), tmp_path)
+        [failed], Request(tmp_path, datasets=("artificial1",), kernels=(name,))
     )

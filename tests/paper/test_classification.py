@@ -12,21 +12,20 @@ import pytest
 from sklearn.svm import SVC
 
 import krein
+from benchmarks.runner import text
 from krein.errors import KreinWarning
 from paper import classification, nested, table3
 from paper import protocol as paper
 from paper.budgeted import Chosen, choose, ours
 from paper.classification import COLUMNS, Fold, run, run_ours, split, tasks
 from paper.nested import Grid, Setting
-from paper.protocol import Cell
-from paper.records import text
-from paper.running import Request
+from paper.protocol import Cell, Request
 
 CELL = Cell("artificial1", "rbf")
 
 
 def request_of(tmp_path: Path, **more: Any) -> Request:
-    return Request(("artificial1",), ("rbf",), tmp_path, quick=True, **more)
+    return Request(tmp_path, datasets=("artificial1",), kernels=("rbf",), quick=True, **more)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def test_tasks_are_half_by_half_and_cell_by_cell_with_keys_of_their_own(tmp_path: Path) -> None:
-    asked = Request(("artificial1", "gesture"), ("rbf", "tl1"), tmp_path, seeds=2)
+    asked = Request(tmp_path, datasets=("artificial1", "gesture"), kernels=("rbf", "tl1"), seeds=2)
     made = tasks(asked)
     assert len({task.name for task in made}) == len(made) == 4 * 2 * (2 * 10 + 3) + 2 * (7 + 3)
     late = [t.key["part"].endswith(" 1") if "ours" in t.key["part"] else t.key["part"][-1] in "56789" for t in made]
@@ -240,7 +239,7 @@ def made_up(
 
 def test_the_report_counts_what_the_numbers_say(tmp_path: Path) -> None:
     """The paper has M0 99.58, M2 87.79 ± 2.54 there."""
-    asked = Request(("pendigit",), ("rbf",), tmp_path)
+    asked = Request(tmp_path, datasets=("pendigit",), kernels=("rbf",))
     rows = made_up("M0", 98.3) + made_up("M1", 50.0, convex="False") + made_up("M2", 92.8)
     rows += made_up("M2", 88.0, budget="mem", rank="200") + made_up("M0", 98.0, "clean")
     rows += made_up("ours", 97.5, "clean", "mem") + made_up("ours", 87.0, "clean", "typical")
@@ -281,7 +280,7 @@ def test_recordings_are_compared_where_all_were_left_out() -> None:
     for row in exact[4:]:
         row["accuracy"] = "0"
     rows = [*made_up("M0", 70.0, dataset="gesture"), *exact, *theirs, *mine]
-    words = table3.report(rows, Request(("gesture",), ("rbf",), Path("x")))
+    words = table3.report(rows, Request(Path("x"), datasets=("gesture",), kernels=("rbf",)))
     assert "| gesture | rbf | 4 | 70.00 ± 1.05 | 50.00 ± 1.15 | 40.00 ± 1.15 | 47.00 ± 1.15 | - |" in words
     assert "20.0 points lower" in words
     assert "ours is -3.0 points from M0 and +7.0 from M2" in words

@@ -15,10 +15,11 @@ import pytest
 import sklearn.datasets
 from click.testing import CliRunner
 
+from benchmarks import runner
+from benchmarks.runner import parse_csv, read_csv, single_writer
 from krein.cli import main
 from paper import errors, reproduce
 from paper import protocol as paper
-from paper.records import alone, parse_csv, read_csv
 
 KEY = ("dataset", "kernel", "part", "seed")
 PIECES = ["cell", "tabled", "mem", "rule"]  # of one cell of the errors
@@ -188,7 +189,7 @@ def test_missing_data_are_told_before_any_work_with_what_can_be_had(tmp_path):
 
 def test_what_needs_no_data_asks_for_none(monkeypatch):
     monkeypatch.setattr(reproduce, "_check_data", None)
-    monkeypatch.setattr(reproduce, "work", lambda *arguments, **options: None)
+    monkeypatch.setattr(runner, "work", lambda *arguments, **options: None)
     run("costs", "--quick")
 
 
@@ -272,7 +273,7 @@ def test_one_experiment_that_cannot_be_had_does_not_stop_the_others(out, tmp_pat
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(out):
     small()
     before = (out / "errors.csv").read_bytes()
-    with alone(out / "errors.csv"):
+    with single_writer(out / "errors.csv"):
         told = small("--force", code=2).stderr
         assert told.startswith("Error: Another run is writing out/quick/errors.csv. Wait until it has ended")
         small("--report-only")  # it writes no table

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.runner import text
 from krein.factorization.correction import correct
 from paper import costs
-from paper.records import text
-from paper.running import Request
+from paper.protocol import Request
 
 
 def test_both_ways_of_correcting_agree() -> None:
@@ -45,7 +45,7 @@ def test_the_report_fits_powers(tmp_path: Path) -> None:
     rows += [row("n", n, 160, "shift, core", 0.01) for n in (500, 1000, 2000, 3000)]
     rows += [row("rank", 20_000, r, "shift, core", 1e-9 * r**3) for r in (80, 160, 320)]
     rows += [row("rank", 20_000, r, "Lanczos", 1e-3 * r, smallest_eigenvalue=-2.0) for r in (80, 160, 320)]
-    said = costs.report(rows, Request(("artificial1",), ("rbf",), tmp_path))
+    said = costs.report(rows, Request(tmp_path, datasets=("artificial1",), kernels=("rbf",)))
     assert "n x n matrix: n^3 and n^ up to 3000 rows" in said
     assert "at a fixed rank: n^1.5;" in said
     assert "as r^ and r^3 (r³ in the limit), Lanczos as r^1." in said
@@ -54,5 +54,8 @@ def test_the_report_fits_powers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_tasks_differ(quick: bool, tmp_path: Path) -> None:
-    keys = [tuple(t.key.values()) for t in costs.tasks(Request(("artificial1",), ("rbf",), tmp_path, quick=quick))]
+    keys = [
+        tuple(t.key.values())
+        for t in costs.tasks(Request(tmp_path, datasets=("artificial1",), kernels=("rbf",), quick=quick))
+    ]
     assert len(set(keys)) == len(keys) > 5

@@ -10,10 +10,9 @@ import pytest
 from scipy.stats import spearmanr
 
 import krein
+from benchmarks.runner import text
 from paper import eigenvalue_report, eigenvalues
-from paper.protocol import DATASETS, Cell
-from paper.records import text
-from paper.running import Request
+from paper.protocol import DATASETS, Cell, Request
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def few(monkeypatch, X):
 
 
 def request(datasets=("artificial1",), kernels=("rbf", "elm"), **more):
-    return Request(tuple(datasets), tuple(kernels), Path("unused"), **more)
+    return Request(Path("unused"), datasets=tuple(datasets), kernels=tuple(kernels), **more)
 
 
 def built(X, kernel, coupling, drop, n_blocks=6, total_rank=30, seed=0):

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import krein
+from benchmarks.runner import text
 from paper import errors
 from paper import protocol as paper
 from paper.error_report import _fitting_rank, report
-from paper.protocol import Cell
-from paper.records import text
-from paper.running import Request
+from paper.protocol import Cell, Request
 
 CELL = Cell("artificial1", "tl1")
 
@@ -67,7 +66,7 @@ def test_the_rule_takes_the_lowest_error_times_rank(few: np.ndarray) -> None:
 
 
 def test_the_report_counts_what_the_rows_say(tmp_path: Path) -> None:
-    request = Request(("artificial1",), ("tl1",), tmp_path)
+    request = Request(tmp_path, datasets=("artificial1",), kernels=("tl1",))
 
     def row(part: str, method: str, **values: Any) -> dict[str, str]:
         fixed = {"dataset": "artificial1", "kernel": "tl1", "part": part, "method": method, "seed": 0, "n": 7500}
@@ -94,9 +93,9 @@ def test_the_rank_that_fits_gives_the_memory_back() -> None:
 
 
 def test_there_is_a_task_for_every_seed(tmp_path: Path) -> None:
-    request = Request(("spambase",), ("rbf", "elm"), tmp_path)
+    request = Request(tmp_path, datasets=("spambase",), kernels=("rbf", "elm"))
     assert len(errors.tasks(request)) == 2 * sum(errors.SEEDS.values())
-    assert len(errors.tasks(Request(("spambase",), ("rbf",), tmp_path, seeds=1))) == 4
+    assert len(errors.tasks(Request(tmp_path, datasets=("spambase",), kernels=("rbf",), seeds=1))) == 4
     keys = [tuple(t.key.values()) for t in errors.tasks(request)]
     assert len(set(keys)) == len(keys)
     assert set(errors.tasks(request)[0].key) <= set(errors.COLUMNS)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from benchmarks.runner import text
 from paper import features
 from paper import protocol as paper
 from paper.fastfood import Fastfood, hadamard
-from paper.protocol import Cell
-from paper.records import text
-from paper.running import Request
+from paper.protocol import Cell, Request
 
 
 @pytest.mark.parametrize("d", [1, 2, 8, 64])
@@ -64,7 +63,7 @@ def test_every_method_keeps_to_the_budget_and_ours_is_best(monkeypatch: pytest.M
     assert by["fourier"]["nbytes"] > budget - 8 * 2160
     assert by["ours"]["error"] < min(by[m]["error"] for m in features.METHODS if m != "ours")
     assert by["ours"]["accuracy"] > 85
-    request = Request(("cpusmall",), ("rbf",), tmp_path)
+    request = Request(tmp_path, datasets=("cpusmall",), kernels=("rbf",))
     key = {"dataset": "cpusmall", "budget_rank": 16, "seed": 0}
     said = features.report([{c: text((key | r).get(c, "")) for c in features.COLUMNS} for r in rows], request)
     assert "ours against MEKA: larger error in 0 of 1" in said

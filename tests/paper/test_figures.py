@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.runner import Table, text
 from krein.errors import InputError
 from paper import eigenvalues, surfaces
-from paper.protocol import Cell
-from paper.records import Table, text
-from paper.running import Request
+from paper.protocol import Cell, Request
 
 pytest.importorskip("matplotlib")
 from paper import figures
@@ -39,7 +38,7 @@ def rows_made(kernel="rbf", scale=1.0):
 def asked(tmp_path):
     table = Table(tmp_path / "eigenvalues.csv", eigenvalues.COLUMNS, "a test")
     table.add(rows_made() + rows_made("elm"))
-    return Request(("artificial1",), ("rbf", "elm"), tmp_path)
+    return Request(tmp_path, datasets=("artificial1",), kernels=("rbf", "elm"))
 
 
 @pytest.mark.parametrize(
@@ -122,10 +121,10 @@ def test_tasks_are_those_of_the_table_and_need_it(asked, tmp_path):
     keys = [(t.key["figure"], t.key["kernel"]) for t in figures.tasks(asked)]
     assert keys == [("supplement Sec. 3", "rbf"), ("supplement Sec. 3", "elm")]
     with pytest.raises(InputError, match="krein reproduce eigenvalues"):
-        figures.tasks(Request(("artificial1",), ("rbf",), tmp_path / "elsewhere"))
+        figures.tasks(Request(tmp_path / "elsewhere", datasets=("artificial1",), kernels=("rbf",)))
     with pytest.raises(InputError, match="no rows of cpusmall rbf"):
-        figures.tasks(Request(("cpusmall",), ("rbf",), tmp_path))
-    structure = figures.tasks(Request(("gesture", "pendigit"), ("poly",), tmp_path / "elsewhere"))
+        figures.tasks(Request(tmp_path, datasets=("cpusmall",), kernels=("rbf",)))
+    structure = figures.tasks(Request(tmp_path / "elsewhere", datasets=("gesture", "pendigit"), kernels=("poly",)))
     assert [t.key["figure"] for t in structure] == ["supplement Fig. 1"]
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.runner import read_csv
 from krein.cli import main
 from paper import protocol as paper
-from paper.records import read_csv
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 LIMIT = 900.0  # seconds for what takes a few, on a busy machine

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 from krein.arrays import Array, Indices, grouped
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import row_grams
+from krein.factorization.core import is_dense, row_grams
 from krein.kernels import Evaluator, FromCallable, is_vectors, take
 
 __all__ = ["Known", "Sample", "Stratum", "Table", "draw", "normed"]
@@ -54,7 +54,7 @@ class Table:
         self.laws = np.stack([np.full(n, 1.0 / n), normed(sizes), gaps, _by_rank(sizes) + _by_rank(gaps)])
         self.laws[3] /= 2.0  # (4, n)
         self.cumulated = np.concatenate([np.zeros((4, 1)), self.laws.cumsum(1)], axis=1)  # (4, n + 1)
-        self.cheap = len(self.stops) <= FEW_BLOCKS or isinstance(f.core, BlockSparse)  # to ask for entries anywhere
+        self.cheap = len(self.stops) <= FEW_BLOCKS or not is_dense(f.core)  # to ask for entries anywhere
 
         self.sizes = self.stops - self.starts
         self.near = Near(self)
@@ -304,7 +304,7 @@ def _squared_norms(f: Factorization, scale: float) -> tuple[tuple[float, float],
 
 def _entries(f: Factorization, rows: Indices, mine: Indices, cols: Indices, yours: Indices) -> Array:
     """Entries of U M Uᵀ in tiles, (tiles, TILE, TILE)."""
-    if isinstance(f.core, BlockSparse):
+    if not is_dense(f.core):
         return _kept_entries(f, f.core, rows, mine, cols, yours)
     out = np.empty((*rows.shape, cols.shape[1]))
     width = max(f.ranks)
@@ -353,5 +353,4 @@ def _kept_entries(
 
 def _basis(f: Factorization, i: int, places: Indices) -> Array:
     """Rows of U_i in float64."""
-    local = np.asarray(f.bases[i][places - f.spans[i][0].start], dtype=np.float64)
-    return local if f.maps is None else local @ f.maps[i]
+    return f.bases.local(i, places - f.spans[i][0].start)

@@ -28,7 +28,7 @@ def _found() -> click.Command:
     if not (root / "paper" / "command.py").is_file():
         return _missing
     if str(root) not in sys.path:
-        sys.path.append(str(root))
+        sys.path.insert(0, str(root))  # before any installed package named `paper` or `benchmarks`
     found: click.Command = import_module("paper.command").command
     return found
 

@@ -20,7 +20,7 @@ from sklearn.svm import SVC, SVR
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, stream
 from krein.errors import one_of
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
 
 __all__ = [
@@ -80,7 +80,7 @@ def judge_for(
 
     def judge(a: Approximation) -> str:
         core = a.factorization.core
-        if isinstance(core, BlockSparse) and not core.has_spectrum:
+        if not has_spectrum(core):
             return "shift" if learner == "svm" else "none"  # any other would fill it
         known = names or (("flip", "clip", "square", "shift") if learner == "svm" else ("flip", "clip", "square"))
         n = a.factorization.shape[0]

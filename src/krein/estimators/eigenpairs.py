@@ -19,6 +19,7 @@ from scipy.linalg import blas, lapack
 from krein.arrays import EPS, Array, stream
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
+from krein.factorization.core import to_dense
 
 __all__ = [
     "Inertia", "Pairs", "Search", "as_matrix", "inertia", "leading", "leading_of_matrix", "product_with",
@@ -157,7 +158,7 @@ def _largest_beside(product: Callable[[Array], Array], V: Array, seed: int) -> f
 
 def as_matrix(core: Array | BlockSparse) -> Array:
     """A core as one matrix."""
-    return core.to_dense() if isinstance(core, BlockSparse) else core
+    return to_dense(core)
 
 
 def _descending(values: Array, vectors: Array) -> Pairs:

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -31,7 +30,8 @@ from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
+from krein.factorization.blocksparse import DENSE_LIMIT
+from krein.factorization.core import core_frobenius
 from krein.kernels import Kernel, Precomputed, is_vectors
 from krein.kernels.collections import is_sparse
 from krein.policy import DEFAULT
@@ -103,7 +103,7 @@ class Centred:
     def noise(self) -> float:
         """What rounding leaves of an eigenvalue that is zero."""
         core = self.factorization.core
-        size = core.frobenius() if isinstance(core, BlockSparse) else scipy.linalg.norm(core.ravel())  # of any scale
+        size = core_frobenius(core)
         return float(10 * self.factorization.rank * EPS * size)
 
     def lift(self, w: Array) -> Array:

@@ -22,7 +22,8 @@ from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
 from krein.estimators.eigenpairs import Search, as_matrix, leading
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
+from krein.factorization.blocksparse import DENSE_LIMIT, SMALL
+from krein.factorization.core import has_spectrum, is_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows
@@ -186,9 +187,9 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
     W is CSR where the core falls apart. Where few are wanted, or the core is too large for all of its eigenvectors, the
     leading ones come from Lanczos.
     """
-    sparse = isinstance(f.core, BlockSparse)
+    sparse = not is_dense(f.core)
     few = wanted is not None and 10 * wanted < f.rank and f.rank > SMALL
-    if (few and not sparse) or (isinstance(f.core, BlockSparse) and not f.core.has_spectrum):
+    if (few and not sparse) or not has_spectrum(f.core):
         if wanted is None:
             raise InputError(
                 f"All features need all eigenvectors of a core of {f.rank} rows, over the limit of {DENSE_LIMIT}. Pass "

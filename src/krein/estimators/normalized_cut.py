@@ -35,7 +35,7 @@ from krein.errors import InputError
 from krein.estimators.eigenpairs import Search, product_with, verified_lanczos
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent
+from krein.factorization.core import congruent, is_dense
 
 __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 
@@ -246,7 +246,7 @@ def _not_a_cut() -> InputError:
 
 def _solver(B: Array | BlockSparse) -> Callable[[Array], Array] | None:
     """x -> (I - B)⁻¹ x, or None if that is not positive definite."""
-    if isinstance(B, BlockSparse):
+    if not is_dense(B):
         rest = B.map_blocks(lambda i, j, block: -block, B.ranks)
         if rest.can_factor:
             factor = rest.cholesky(1.0)

@@ -31,7 +31,7 @@ from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
@@ -237,7 +237,7 @@ class _Ridge(KernelMachine):
         is a larger alpha.
         """
         f = a.factorization
-        if isinstance(f.core, BlockSparse) and not f.core.has_spectrum:
+        if not has_spectrum(f.core):
             warn(
                 f"{a.kernel!r} gave an indefinite matrix whose core is too large to correct for ridge: it is used as "
                 "it is. Build with fewer blocks or couplings for a core that can be."

@@ -24,7 +24,7 @@ from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.normalized_cut import Cut, Degrees, degrees, exact_cut, normalised_cut
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import is_dense
 from krein.kernels import Evaluator, Kernel, take
 
 __all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
@@ -246,7 +246,7 @@ random_state, n_jobs, verbose
 
     def _check_connected(self, f: Factorization) -> None:
         """A core that falls apart is a graph that does, and its best cut is none of the data's."""
-        if not isinstance(f.core, BlockSparse):
+        if is_dense(f.core):
             return
         parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
         if parts <= 1:

@@ -15,6 +15,7 @@ import numpy as np
 from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
+from krein.factorization.core import is_dense
 from krein.factorization.dense import eigh
 
 __all__ = ["Component", "Eigensystem", "eigensystem"]
@@ -112,7 +113,7 @@ class Eigensystem:
 
 def eigensystem(core: Array | BlockSparse, ranks: tuple[int, ...]) -> Eigensystem:
     """Decompose a core whose blocks have these ranks; one that is large and does not fall apart is an error."""
-    if not isinstance(core, BlockSparse):
+    if is_dense(core):
         values, vectors = eigh(core)
         one = Component(np.arange(len(ranks)), np.arange(len(core)), values, vectors)
         return Eigensystem((one,), tuple(ranks), dense=True)

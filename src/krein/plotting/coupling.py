@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from krein.approximation import Approximation
 from krein.arrays import Array
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import is_dense
 from krein.plotting.canvas import approximation_of, axes_for
 
 __all__ = ["CoreDisplay"]
@@ -39,7 +39,7 @@ class CoreDisplay:
         """Draw the norms of all c x c blocks of the core."""
         f, c = factorization, factorization.n_blocks
         norms = np.zeros((c, c))
-        if isinstance(f.core, BlockSparse):
+        if not is_dense(f.core):
             for i, j, block in f.core.blocks():
                 norms[i, j] = norms[j, i] = np.linalg.norm(block)
         else:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.runner import Table, Task, Unfinished, read_csv, text, work
 from krein.errors import InputError
-from paper.records import Table, read_csv, text
-from paper.running import Task, Unfinished, work
 
 COLUMNS = ("name", "seed", "value", "seconds")
 
@@ -111,10 +110,10 @@ SLEEPY = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from test_running import COLUMNS, tasks, drawn
-from paper.records import Table
-from paper.running import Task
-from paper.running import work
+from test_runner import COLUMNS, tasks, drawn
+from benchmarks.runner import Table
+from benchmarks.runner import Task
+from benchmarks.runner import work
 def slowly(name, seed):
     time.sleep(0.2)
     return drawn(name, seed)
@@ -141,3 +140,28 @@ def test_killed_three_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ.copy(), stderr=subprocess.DEVNULL)
     work("t", tasks(5), Table(tmp_path / "whole.csv", COLUMNS, "x"))
     assert values(path) == values(tmp_path / "whole.csv")
+
+
+def both(name: str) -> dict[str, list[dict[str, Any]]]:
+    return {"parts": [{"part": p} for p in "xy"], "t": [{"value": len(name), "seconds": os.getpid()}]}
+
+
+def everything() -> list[dict[str, Any]]:
+    return [{"part": p} for p in "xyz"]
+
+
+def test_a_task_may_fill_two_tables_and_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+    first, second = (Table(tmp_path / f"{name}.csv", (*COLUMNS, "part"), "x") for name in ("t", "parts"))
+    todo = [Task({"name": name}, both, (name,), fresh=True) for name in ("a", "bb")]
+    for force in (False, True):
+        work("t", todo, first, second, force=force)
+        assert [(row["name"], row["part"]) for row in second.rows] == [("a", "x"), ("a", "y"), ("bb", "x"), ("bb", "y")]
+        assert [row["value"] for row in first.rows] == ["1", "2"]
+    assert str(os.getpid()) not in {row["seconds"] for row in first.rows}
+
+
+def test_a_task_without_a_key_is_its_whole_table(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t.csv", ("part",), "x")
+    for _ in range(2):
+        work("t", [Task({}, everything)], table)
+    assert [row["part"] for row in table.rows] == ["x", "y", "z"]
