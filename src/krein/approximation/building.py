@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap, allocate, right_divide
+from krein.approximation.bases import LandmarkMap, right_divide
 from krein.approximation.clusters import Partition, partition
 from krein.approximation.exact import whole_matrix
 from krein.approximation.landmark import couple_by_landmarks
+from krein.approximation.landmarks import allocate
 from krein.approximation.nystrom import one_block
 from krein.approximation.pairwise import links, nystrom_bases, spectral_ranks
 from krein.approximation.request import Plan

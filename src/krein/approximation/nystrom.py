@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, choose_landmarks
+from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
+from krein.approximation.landmarks import choose_landmarks
 from krein.approximation.request import Plan
 from krein.approximation.shared import precise
 from krein.arrays import Array, Indices, stream

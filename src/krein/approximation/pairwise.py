@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import PER_RANK, LandmarkMap, Sketch, allocate, nystrom, right_divide, sketch
+from krein.approximation.bases import LandmarkMap, Sketch, nystrom, right_divide, sketch
 from krein.approximation.clusters import Partition
+from krein.approximation.landmarks import PER_RANK, allocate
 from krein.approximation.links import Link, Side, kept_pairs, pairwise_link
 from krein.approximation.request import Plan
 from krein.arrays import Array, Indices, stream

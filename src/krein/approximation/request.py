@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from krein.approximation.bases import ALLOCATIONS, LANDMARKS
+from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS
 from krein.arrays import seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization.storage import STORAGE

@@ -17,8 +17,9 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, choose_landmarks, right_divide
+from krein.approximation.bases import LandmarkMap, right_divide
 from krein.approximation.clusters import Partition
+from krein.approximation.landmarks import choose_landmarks
 from krein.approximation.request import Plan
 from krein.arrays import Array, Indices, stream
 from krein.factorization.blocksparse import BlockSparse
