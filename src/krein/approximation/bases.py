@@ -127,11 +127,13 @@ def sketch(
     evaluator: Evaluator,
     rng: np.random.Generator,
     places: Callable[[Any], Any] | None = None,
+    guarded: bool = True,
 ) -> Sketch:
     """Choose landmarks among ``members`` and take W apart; ``places`` gives objects without vectors coordinates.
 
     Rounding of kernel values moves each w by some eps |W|, and the direction of w counts as 1 / w: what is not well
     above that is left out. Only where all members of a psd kernel are landmarks is nothing amplified, and all kept.
+    Without ``guarded`` the limit is rounding itself, as in a pseudo-inverse.
     """
     rows = choose_landmarks(objects, members, n_landmarks, rule, evaluator, rng, places)
     landmarks = take(objects, rows)
@@ -139,7 +141,7 @@ def sketch(
     values, vectors = np.linalg.eigh(W.astype(np.float64))
     order = np.argsort(-np.abs(values), kind="stable")
     rounding = len(values) * float(np.finfo(W.dtype).eps)
-    harmless = len(rows) == len(members) and evaluator.kernel.traits.psd is True
+    harmless = not guarded or (len(rows) == len(members) and evaluator.kernel.traits.psd is True)
     share = rounding if harmless else max(rounding, CUTOFF[W.dtype])
     order = order[np.abs(values[order]) > share * float(np.abs(values).max(initial=0.0))]
     own = evaluator.own(landmarks)
@@ -147,7 +149,7 @@ def sketch(
 
 
 def nystrom(
-    objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any
+    objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any, guarded: bool = True
 ) -> tuple[Array, Array, LandmarkMap]:
     """Return (Q_i, signs, map): K_i ~ Q_i diag(signs) Q_iᵀ of rank <= ``rank`` (Eq. 4), and q(x) = k(x, Z) T.
 
@@ -158,9 +160,10 @@ def nystrom(
     With uniform landmarks the directions kept are W's strongest, as in the paper. Others may have put one landmark on
     most of the cluster and the rest on outliers (on such data errors of 0.44 were seen where 0.006 is possible): there
     all of W is used and the strongest directions of the result are kept, unless W is indefinite, where that explodes.
+    Without ``guarded`` it is Eq. 4 as it stands for any landmarks, and no direction is left out.
     """
     rank = min(rank, len(found.values))
-    k = rank if found.representative or (found.values < 0).any() else len(found.values)
+    k = rank if not guarded or found.representative or (found.values < 0).any() else len(found.values)
     transform = found.vectors[:, :k] / np.sqrt(np.abs(found.values[:k]))
     Q = np.empty((len(members), k), dtype=dtype, order="F")
     known = np.searchsorted(members, found.rows)
@@ -177,7 +180,7 @@ def nystrom(
         Q[part] = block @ transform
         scales[part] = np.abs(block).max(1)
     values = found.values[:k]
-    if evaluator.kernel.traits.psd is not True and len(others):  # else |q(x)|² <= k(x, x), always
+    if guarded and evaluator.kernel.traits.psd is not True and len(others):  # else |q(x)|² <= k(x, x), always
         kept = _steady(Q, scales, objects, members, found, evaluator)
         if not kept.all():
             Q, values, transform = np.asfortranarray(Q[:, kept]), values[kept], transform[:, kept]

@@ -15,7 +15,7 @@ from krein.approximation.exact import whole_matrix
 from krein.approximation.landmark import couple_by_landmarks
 from krein.approximation.landmarks import allocate
 from krein.approximation.nystrom import one_block
-from krein.approximation.pairwise import links, nystrom_bases, spectral_ranks
+from krein.approximation.pairwise import meka
 from krein.approximation.request import Plan
 from krein.approximation.shared import Draft, couple, strengths
 from krein.approximation.taper import taper
@@ -52,15 +52,12 @@ def build(plan: Plan, evaluator: Evaluator) -> Parts:
     assert plan.n_blocks is not None
     if plan.coupling == "landmark":
         return _stored(plan, *couple_by_landmarks(plan, evaluator))
+    if plan.coupling == "pairwise":
+        return _stored(plan, *meka(plan, evaluator))
     clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    one = plan.coupling == "shared" and clusters.n_blocks == 1
-    if one and (parts := _one_block(plan, clusters, evaluator)) is not None:
+    if clusters.n_blocks == 1 and (parts := _one_block(plan, clusters, evaluator)) is not None:
         return parts
     ranks = ranks_of(plan, clusters, evaluator)
-    if plan.coupling == "pairwise":
-        bases, triangles, maps, blocks = nystrom_bases(plan, clusters, ranks, evaluator)
-        blocks |= links(plan, clusters, bases, triangles, evaluator)
-        return _stored(plan, clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], blocks))
     found = draft(plan, clusters, ranks, evaluator)
     if plan.allocation == "spectral":
         total = plan.total_rank or clusters.n_blocks * (plan.rank or 1)
@@ -94,18 +91,10 @@ def _one_block(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts |
 
 def ranks_of(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
     """The rank of each cluster, by the plan's rule."""
-    sizes, total = clusters.sizes, plan.total_rank
-    if total is None:
-        assert plan.rank is not None
-        if plan.allocation == "equal":
-            return np.minimum(plan.rank, sizes)
-        total = clusters.n_blocks * plan.rank
-    plan = replace(plan, total_rank=total)
     if plan.allocation != "spectral":
-        return allocate(total, sizes, plan.allocation)
-    if plan.coupling == "pairwise":
-        return spectral_ranks(plan, clusters, evaluator)
-    return np.minimum(math.ceil(SPARE * total / clusters.n_blocks), sizes)
+        return plan.given_ranks(clusters.sizes)
+    total = plan.total_rank or clusters.n_blocks * (plan.rank or 1)
+    return np.minimum(math.ceil(SPARE * total / clusters.n_blocks), clusters.sizes)
 
 
 def draft(plan: Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
