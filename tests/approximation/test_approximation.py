@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy
 import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 
@@ -354,3 +355,30 @@ def test_any_shape_takes_fewer_similarities_than_the_matrix_has(n_blocks, share)
     assert list(a.factorization.ranks) == [min(rank, len(U)) for U in a.factorization.bases]
     assert a.n_blocks == n_blocks
     assert a.n_evaluations < 300 * 300
+
+
+# -- the paper's form --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coupling", ["shared", "pairwise", "landmark"])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_links_multiply_to_the_same_matrix_and_go_back(coupling, dtype):
+    a = krein.approximate(blobs(300), krein.TL1(rho=20.0), n_blocks=4, rank=6, coupling=coupling, dtype=dtype,
+                          random_state=0).corrected("shift")  # fmt: skip
+    Q, L, order, shift = a.to_links()
+    assert [part.shape for part in Q] == list(zip(a.partition.sizes, a.factorization.ranks, strict=True))
+    K, F = a.factorization.to_dense(), scipy.linalg.block_diag(*Q)
+    np.testing.assert_allclose(F @ L @ F.T + shift * np.eye(300), K[np.ix_(order, order)], atol=1e-10 * np.abs(K).max())
+    back = krein.Factorization.from_links(*a.to_links())
+    np.testing.assert_allclose(back.to_dense(), K, atol=1e-10 * np.abs(K).max())
+
+
+def test_a_mat_file_holds_cells_and_counts_from_one(tmp_path):
+    a = krein.approximate(blobs(900), krein.RBF(gamma=0.05), n_blocks=200, rank=4, drop=1.0, random_state=0)
+    a.to_mat(tmp_path / "links.mat")
+    read = scipy.io.loadmat(tmp_path / "links.mat")
+    assert read["Q"].shape == (1, 200)
+    order, F = read["order"].ravel().astype(int) - 1, scipy.linalg.block_diag(*read["Q"][0])
+    K = np.empty((900, 900))
+    K[np.ix_(order, order)] = F @ read["L"] @ F.T + read["shift"].item() * np.eye(900)
+    np.testing.assert_allclose(K, a.factorization.to_dense(), atol=1e-10)
