@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from krein.approximation.pairwise import Basis, guarded_link, kept_pairs, link, 
 from krein.arrays import stream
 from krein.factorization.storage import orthonormalise
 from krein.kernels import Evaluator
+from paper import protocol
 
 
 def sphere(n, d=4, seed=0):
@@ -36,7 +38,7 @@ def algorithm_1(X, kernel, clusters, rank, seed):
         I_i, I_j = (np.sort(rng.choice(len(Q[s]), min(len(Q[s]), 3 * rank), replace=False)) for s in (i, j))
         K = kernel(X[clusters.members(i)[I_i]], X[clusters.members(j)[I_j]])
         Q_i, Q_j = Q[i][I_i], Q[j][I_j]
-        inverse_i, inverse_j = (np.linalg.pinv(A.T @ A, rcond=1e-6) for A in (Q_i, Q_j))
+        inverse_i, inverse_j = (np.linalg.pinv(A.T @ A, rcond=1e-6 / np.linalg.norm(A, 2) ** 2) for A in (Q_i, Q_j))
         L[i, j] = inverse_i @ Q_i.T @ K @ Q_j @ inverse_j  # Eq. 5
         L[j, i] = L[i, j].T
     blocks = range(clusters.n_blocks)
@@ -209,3 +211,40 @@ def test_the_floor_of_the_share_is_dropped_and_the_most_distant_go(drop, c):
     assert kept == sorted(kept)
     if kept and gone:
         assert max(distances[p] for p in kept) <= min(distances[p] for p in gone)
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+def errors_and_warnings(X, kernel, n_blocks, rank, seeds):
+    """The relative error of each seed, and whether it came with a warning."""
+    errors, warned = [], []
+    for seed in seeds:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            a = krein.approximate(X, kernel, n_blocks=n_blocks, rank=rank, coupling="pairwise", random_state=seed)
+        errors.append(a.error(20_000, random_state=0).relative)
+        warned.append(bool(seen))
+    return np.array(errors), np.array(warned)
+
+
+def assert_none_explodes(errors, warned):
+    assert errors.max() <= 1.05
+    assert warned[errors > max(0.5, 3 * np.median(errors))].all()
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.8])
+def test_rows_on_a_circle_do_not_explode(spread):
+    """Some directions of a basis are carried by a few rows, which a sample can miss."""
+    rng = np.random.default_rng(0)
+    angle = np.concatenate([rng.normal(centre, spread, 600) for centre in (0.0, 2.0, 4.0)])
+    X = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    assert_none_explodes(*errors_and_warnings(X, krein.ELM(), 3, 32, range(8)))
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("cell", protocol.cells(), ids=lambda cell: cell.name)
+def test_no_cell_of_the_paper_explodes_in_fifty_seeds(cell):
+    X = protocol.prepared(cell)
+    assert_none_explodes(*errors_and_warnings(X, cell.similarity, cell.n_blocks, cell.rank, range(50)))

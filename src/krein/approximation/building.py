@@ -48,15 +48,21 @@ class Parts:
 
 
 def build(plan: Plan, evaluator: Evaluator) -> Parts:
-    """Parts 1 to 3 for a plan whose numbers of blocks and ranks are chosen."""
+    """Build what a plan with its numbers of blocks and ranks asks for."""
     assert plan.n_blocks is not None
-    if plan.coupling == "landmark":
-        return _stored(plan, *couple_by_landmarks(plan, evaluator))
-    if plan.coupling == "pairwise":
-        return _stored(plan, *meka(plan, evaluator))
-    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    if clusters.n_blocks == 1 and (parts := _one_block(plan, clusters, evaluator)) is not None:
-        return parts
+    match plan.coupling:
+        case "pairwise":
+            return _stored(plan, *meka(plan, evaluator))
+        case "landmark":
+            return _stored(plan, *couple_by_landmarks(plan, evaluator))
+        case _:
+            clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
+            one = _one_block(plan, clusters, evaluator) if clusters.n_blocks == 1 else None
+            return _shared(plan, clusters, evaluator) if one is None else one
+
+
+def _shared(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts:
+    """coupling="shared" with several blocks, or one of an indefinite kernel."""
     ranks = ranks_of(plan, clusters, evaluator)
     found = draft(plan, clusters, ranks, evaluator)
     if plan.allocation == "spectral":

@@ -29,13 +29,13 @@ __all__ = ["Basis", "Link", "guarded_link", "kept_pairs", "link", "meka", "sampl
 
 # Each pair of clusters is fitted on SAMPLED_PER_RANK * k_i rows and SAMPLED_PER_RANK * k_j columns.
 SAMPLED_PER_RANK = 3
-# Singular values of the sampled Q_i below CUTOFF times the largest are not inverted. The published code has the same:
-# pinv(Q'Q, 1e-6) cuts the squares.
+# Singular values of the sampled Q_i below CUTOFF are not inverted. It is the published code's pinv(Q'Q, 1e-6), whose
+# tolerance is absolute in Matlab: it is meant for kernels with self-similarities near 1.
 CUTOFF = 1e-3
 
-# The guard on links may raise the cut-off to one of these.
+# The guard on links takes one of these cut-offs, relative to the largest singular value.
 CUTOFFS = 10.0 ** np.arange(-3.0, 0.0, 0.25)
-# The guard takes the largest cut-off whose misfit on the sample is at most AS_GOOD times that of CUTOFF.
+# The guard takes the largest cut-off whose misfit on the sample is at most AS_GOOD times that of the smallest.
 AS_GOOD = 1.1
 # A link has exploded if its block has more than MAX_GROWTH times the norm that the sample suggests.
 MAX_GROWTH = 1.5
@@ -134,7 +134,14 @@ def sampled_block(
 
 def link(Q_i: Array, K_ij: Array, Q_j: Array) -> Array:
     """Eq. (5): L_ij, the least-squares solution of K_ij = Q_i L_ij Q_jᵀ on the sampled rows and columns."""
-    return np.asarray(np.linalg.pinv(Q_i, CUTOFF) @ K_ij @ np.linalg.pinv(Q_j, CUTOFF).T)
+    return pseudo_inverse(Q_i) @ K_ij @ pseudo_inverse(Q_j).T
+
+
+def pseudo_inverse(Q: Array) -> Array:
+    """(QᵀQ)⁺ Qᵀ without the singular values of Q below CUTOFF."""
+    u, s, vt = np.linalg.svd(Q, full_matrices=False)
+    kept = s > CUTOFF
+    return np.asarray((vt[kept].T / s[kept]) @ u[:, kept].T)
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ def guarded_link(left: Basis, rows: Indices, K_ij: Array, right: Basis, cols: In
 
     A direction of Q_i that the sample hardly meets has a small singular value. Its inverse multiplies whatever the
     basis cannot represent. The guard therefore takes the largest cut-off that fits the sample about as well as the
-    published one, and raises it while |Q_i L_ij Q_jᵀ| is larger than the sampled block suggests. No link is left where
+    smallest one, and raises it while |Q_i L_ij Q_jᵀ| is larger than the sampled block suggests. No link is left where
     all cut-offs fail.
     """
     peak = float(np.abs(K_ij).max(initial=0.0))
