@@ -18,7 +18,7 @@ import scipy.linalg
 from krein.approximation.bases import LandmarkMap, Sketch, nystrom, right_divide, sketch
 from krein.approximation.clusters import Partition, partition
 from krein.approximation.landmarks import PER_RANK, allocate
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization.blocksparse import BlockSparse
@@ -68,7 +68,7 @@ class Link:
 
 
 def meka(
-    request: Plan, evaluator: Evaluator
+    request: Request, evaluator: Evaluator
 ) -> tuple[Partition, list[Array], list[LandmarkMap], BlockSparse]:  # fmt: skip
     """Algorithm 1: return clusters, U_i, their maps and the core M = R L Rᵀ, so that K ~ Q L Qᵀ = U M Uᵀ."""
     objects, seed, n_blocks = request.objects, request.seed, request.n_blocks or 1
@@ -98,7 +98,7 @@ def meka(
     return clusters, [b.U for b in bases], maps, BlockSparse.from_blocks([b.U.shape[1] for b in bases], M)
 
 
-def nystrom_basis(request: Plan, clusters: Partition, i: int, rank: int, evaluator: Evaluator) -> Basis:
+def nystrom_basis(request: Request, clusters: Partition, i: int, rank: int, evaluator: Evaluator) -> Basis:
     """Eq. (4): Q_i = k(X_i, Z_i) V_k |w_k|^(-1/2) and L_ii = diag(sign w_k), with k(Z_i, Z_i) = V diag(w) Vᵀ."""
     members = clusters.members(i)
     found = _sketch(request, clusters, evaluator, i, PER_RANK * rank, request.landmarks, 1)
@@ -147,7 +147,7 @@ def pseudo_inverse(Q: Array) -> Array:
 # -- ranks -------------------------------------------------------------------------------------------------------------
 
 
-def _ranks(request: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
+def _ranks(request: Request, clusters: Partition, evaluator: Evaluator) -> Indices:
     """k_i by the paper's rules. Rule 2 takes the spectra of the diagonal blocks from a uniform sample of its own."""
     if request.allocation != "spectral":
         return request.given_ranks(clusters.sizes)
@@ -163,7 +163,7 @@ def _ranks(request: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
 
 
 def _sketch(
-    request: Plan, clusters: Partition, evaluator: Evaluator, i: int, count: int, rule: str, key: int
+    request: Request, clusters: Partition, evaluator: Evaluator, i: int, count: int, rule: str, key: int
 ) -> Sketch:  # fmt: skip
     members, rng = clusters.members(i), stream(request.seed, key, i)
     places = None if clusters.embedding is None else partial(clusters.embedding, evaluator)
@@ -214,7 +214,7 @@ def guarded_link(left: Basis, rows: Indices, K_ij: Array, right: Basis, cols: In
     return Link(nothing, peak * exploded)
 
 
-def _report(request: Plan, bases: list[Basis], links: list[Link]) -> None:
+def _report(request: Request, bases: list[Basis], links: list[Link]) -> None:
     """Warn of what the guards left out."""
     if shortened := sum(b.shortened for b in bases):
         warn(

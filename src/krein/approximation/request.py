@@ -20,14 +20,14 @@ from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.validation import check_objects
 
-__all__ = ["COUPLINGS", "Plan"]
+__all__ = ["COUPLINGS", "Request"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Request:
     """The request, checked. What is None is still to be chosen."""
 
     objects: Any
@@ -48,7 +48,7 @@ class Plan:
     verbose: int
 
     @classmethod
-    def check(cls, X: Any, kernel: Any, **asked: Any) -> Plan:
+    def check(cls, X: Any, kernel: Any, **asked: Any) -> Request:
         """Check everything `krein.approximate` was given, X first."""
         one_of("coupling", asked["coupling"], COUPLINGS)
         one_of("landmarks", asked["landmarks"], ("auto", *LANDMARKS))

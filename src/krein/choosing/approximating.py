@@ -10,7 +10,7 @@ from typing import Any
 from krein.approximation.approximation import Approximation
 from krein.approximation.building import Parts, build, build_whole
 from krein.approximation.landmark import usual
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.choosing.by_error import Search, search
 from krein.choosing.candidates import Look
 from krein.errors import InputError
@@ -94,7 +94,7 @@ def approximate(
     Approximation
     """
     with counting() as spent:  # binding the kernel to X takes similarities too
-        plan = Plan.check(
+        plan = Request.check(
             X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
             landmarks=landmarks, allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory,
             dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
@@ -117,7 +117,7 @@ def approximate(
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
     """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
     with counting() as spent:
-        plan = Plan.check(
+        plan = Request.check(
             X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True,
             landmarks="uniform", allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64",
             n_jobs=None, random_state=random_state, verbose=0,
@@ -129,7 +129,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
     return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
 
 
-def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
+def _whole(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search]:
     start = time.perf_counter()
     one = (plan.n_blocks or 1) == 1
     parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
@@ -138,7 +138,7 @@ def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     return parts, Search((look,), f"exact, as {plan.n} objects are few", None, 0.0, time.perf_counter() - start)
 
 
-def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
+def _parts(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
     if plan.n_blocks is not None and plan.rank is not None and not limited:
