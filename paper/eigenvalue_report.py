@@ -77,7 +77,7 @@ def _beside_published(found: list[Row]) -> str:
     header = ["", "c", "r", "pairs dropped", "published code", "theirs, here", "ours, drop 0"]
     return (
         "## Beside the published code\n\nError / smallest eigenvalue / negative ones. One seed there; clusters and "
-        "samples are not the same. Links that would explode are tamed here (`krein.approximation.links`).\n\n"
+        "samples are not the same. Links that would explode are tamed here (`krein.approximation.pairwise`).\n\n"
         + table(header, lines, len(header))
     )
 

@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy
 import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 
 import krein
 from krein.approximation import building
-from krein.arrays import stream
 from krein.choosing import approximating as module
 from krein.kernels import Evaluator
 
@@ -35,53 +35,6 @@ def sphere(n, d=4, seed=0):
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def naive_meka(X, kernel, clusters, rank, seed):
-    """Algorithm 1 with dense matrices, Eq. 4 and Eq. 5 as they stand, the signs of W on L's diagonal."""
-    n, c = len(X), clusters.n_blocks
-    Qs, K = [], np.zeros((n, n))
-    for i in range(c):
-        members = clusters.members(i)
-        k = min(rank, len(members))
-        count = min(2 * k, len(members))
-        rows = members if count == len(members) else np.sort(stream(seed, 1, i).choice(members, count, replace=False))
-        W = kernel(X[rows])
-        values, vectors = np.linalg.eigh((W + W.T) / 2)
-        top = np.argsort(-np.abs(values))[:k]
-        Q = kernel(X[members], X[rows]) @ vectors[:, top] / np.sqrt(np.abs(values[top]))
-        K[np.ix_(members, members)] = (Q * np.sign(values[top])) @ Q.T
-        Qs.append(Q)
-    for i in range(c):
-        for j in range(i + 1, c):
-            rng = stream(seed, 2, i, j)
-            a, b = (np.sort(rng.choice(len(Qs[s]), min(len(Qs[s]), 3 * Qs[s].shape[1]), replace=False)) for s in (i, j))
-            left, right = clusters.members(i), clusters.members(j)
-            L = np.linalg.pinv(Qs[i][a]) @ kernel(X[left[a]], X[right[b]]) @ np.linalg.pinv(Qs[j][b]).T
-            K[np.ix_(left, right)] = Qs[i] @ L @ Qs[j].T
-            K[np.ix_(right, left)] = K[np.ix_(left, right)].T
-    return K
-
-
-@pytest.mark.parametrize("kernel", [krein.Linear(), krein.Polynomial(degree=2, gamma=0.1, coef0=0.0)])
-def test_it_is_algorithm_1(kernel):
-    """Where the kernel's own rank makes every link well determined, nothing separates us from the naive twin."""
-    X = np.random.default_rng(0).standard_normal((120, 4))
-    rank = 4 if isinstance(kernel, krein.Linear) else 10
-    a = krein.approximate(X, kernel, n_blocks=3, rank=rank, coupling="pairwise", landmarks="uniform", random_state=5)
-    naive = naive_meka(X, kernel, a.partition, rank, a.seed)
-    assert np.abs(a.factorization.to_dense() - naive).max() <= 1e-8 * np.abs(naive).max()
-
-
-@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.5), *INDEFINITE])
-def test_diagonal_blocks_are_algorithm_1_for_any_kernel_and_the_rest_is_as_good(kernel):
-    X = sphere(150)
-    a = krein.approximate(X, kernel, n_blocks=3, rank=12, coupling="pairwise", landmarks="uniform", random_state=1)
-    ours, naive, K = a.factorization.to_dense(), naive_meka(X, kernel, a.partition, 12, a.seed), kernel(X)
-    for i in range(3):
-        block = np.ix_(a.partition.members(i), a.partition.members(i))
-        assert np.abs(ours[block] - naive[block]).max() <= 1e-8 * np.abs(naive[block]).max()
-    assert np.linalg.norm(ours - K) <= 1.1 * np.linalg.norm(naive - K)
-
-
 # -- what is counted ---------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +48,7 @@ def test_kernel_entries_are_those_of_algorithm_1(drop, allocation):
     assert (ranks >= 1).all()
     expected = int((sizes * np.minimum(2 * ranks, sizes)).sum())
     samples = np.minimum(3 * ranks, sizes)
-    pairs = list(krein.approximation.links.kept_pairs(a.partition.centre_distances(), drop))
+    pairs = list(krein.approximation.pairwise.kept_pairs(a.partition.centre_distances(), drop))
     expected += sum(int(samples[i] * samples[j]) for i, j in pairs)
     assert len(pairs) == 10 - int(np.floor(drop * 10))
     assert a.n_evaluations == expected
@@ -402,3 +355,30 @@ def test_any_shape_takes_fewer_similarities_than_the_matrix_has(n_blocks, share)
     assert list(a.factorization.ranks) == [min(rank, len(U)) for U in a.factorization.bases]
     assert a.n_blocks == n_blocks
     assert a.n_evaluations < 300 * 300
+
+
+# -- the paper's form --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coupling", ["shared", "pairwise", "landmark"])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_links_multiply_to_the_same_matrix_and_go_back(coupling, dtype):
+    a = krein.approximate(blobs(300), krein.TL1(rho=20.0), n_blocks=4, rank=6, coupling=coupling, dtype=dtype,
+                          random_state=0).corrected("shift")  # fmt: skip
+    Q, L, order, shift = a.to_links()
+    assert [part.shape for part in Q] == list(zip(a.partition.sizes, a.factorization.ranks, strict=True))
+    K, F = a.factorization.to_dense(), scipy.linalg.block_diag(*Q)
+    np.testing.assert_allclose(F @ L @ F.T + shift * np.eye(300), K[np.ix_(order, order)], atol=1e-10 * np.abs(K).max())
+    back = krein.Factorization.from_links(*a.to_links())
+    np.testing.assert_allclose(back.to_dense(), K, atol=1e-10 * np.abs(K).max())
+
+
+def test_a_mat_file_holds_cells_and_counts_from_one(tmp_path):
+    a = krein.approximate(blobs(900), krein.RBF(gamma=0.05), n_blocks=200, rank=4, drop=1.0, random_state=0)
+    a.to_mat(tmp_path / "links.mat")
+    read = scipy.io.loadmat(tmp_path / "links.mat")
+    assert read["Q"].shape == (1, 200)
+    order, F = read["order"].ravel().astype(int) - 1, scipy.linalg.block_diag(*read["Q"][0])
+    K = np.empty((900, 900))
+    K[np.ix_(order, order)] = F @ read["L"] @ F.T + read["shift"].item() * np.eye(900)
+    np.testing.assert_allclose(K, a.factorization.to_dense(), atol=1e-10)

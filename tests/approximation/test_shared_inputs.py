@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import krein
 from krein import KreinWarning
 from krein.approximation import building
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.kernels import Evaluator, Normalized
 from strategies import assert_psd, blobs, block_diagonal, dense_basis, dense_core, dense_twin, error, quietly, relative
 
@@ -169,9 +169,10 @@ def test_a_nugget_never_makes_it_worse_than_its_block_diagonal_or_nothing(height
 
 def test_a_core_that_is_too_large_is_scaled_down_and_says_so():
     X, kernel = blobs(900), krein.RBF(gamma=0.02)
-    plan = Plan.check(
-        X, kernel, n_blocks=4, rank=6, total_rank=None, coupling="shared", landmarks="kmeans++", allocation="equal",
-        drop="auto", max_error=None, max_memory=None, dtype="auto", n_jobs=None, random_state=0, verbose=0,
+    plan = Request.check(
+        X, kernel, n_blocks=4, rank=6, total_rank=None, coupling="shared", guarded=True, landmarks="kmeans++",
+        allocation="equal", drop="auto", max_error=None, max_memory=None, dtype="auto", n_jobs=None, random_state=0,
+        verbose=0,
     )  # fmt: skip
     evaluator = Evaluator(kernel)
     parts = building.build(plan, evaluator)

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # its io is loaded when it is first used
 import scipy.sparse as sp
 
 from krein.approximation.bases import LandmarkMap, object_bytes
 from krein.approximation.clusters import Partition
 from krein.approximation.error import ErrorEstimate, estimate_error
-from krein.arrays import Array, check_indices, grouped
+from krein.arrays import Array, Indices, check_indices, grouped
 from krein.errors import InputError
 from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import correct
+from krein.factorization.storage import product
 from krein.factorization.truncation import OutOfRange, out_of_range
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.validation import check_new_objects
 
-__all__ = ["Approximation"]
+__all__ = ["Approximation", "Links"]
+
+
+class Links(NamedTuple):
+    """An approximation in the paper's form: K[order][:, order] ~ Q L Qᵀ + shift I with Q = diag(Q_1, ..., Q_c)."""
+
+    Q: list[Array]  # Q_i, (n_i, k_i)
+    L: Array  # (r, r), r being the sum of all k_i
+    order: Indices  # (n,) the caller's row at each row of Q
+    shift: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +67,27 @@ class Approximation:
         tree = self.partition.branches
         held += 0 if tree is None else tree.centres.nbytes + tree.starts.nbytes
         return sum(m.nbytes for m in self.maps) + self.partition.centres.nbytes + held
+
+    def to_links(self) -> Links:
+        """Return Q_1, ..., Q_c, L, the row order and the shift: what `Factorization.from_links` takes.
+
+        The product Q L Qᵀ is the paper's. The factors are orthonormal ones: Q_i = U_i, and L is the core.
+        """
+        f = self.factorization
+        maps = [None] * f.n_blocks if f.maps is None else f.maps
+        Q = [B.astype(np.float64) if A is None else product(B, A) for B, A in zip(f.bases, maps, strict=True)]
+        L = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core.copy()
+        return Links(Q, L, f.order.copy(), f.shift)
+
+    def to_mat(self, path: Any) -> None:
+        """Write `to_links` to a file for Matlab and Octave: a cell array Q, L, order (from 1) and shift.
+
+        There ``F = blkdiag(Q{:}); K(order, order) = F * L * F' + shift * eye(numel(order))`` is the matrix.
+        """
+        Q, L, order, shift = self.to_links()
+        cells = np.empty((1, len(Q)), dtype=object)
+        cells[0, :] = Q
+        scipy.io.savemat(path, {"Q": cells, "L": L, "order": order[None] + 1.0, "shift": shift})
 
     def corrected(self, how: str, **options: Any) -> Approximation:
         """The same approximation with its factorization corrected (`krein.correct`)."""

@@ -16,35 +16,19 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.utils.extmath import row_norms
 
-from krein.approximation.clusters import scale_of, scaled
+from krein.approximation.landmarks import CANDIDATES, choose_landmarks
 from krein.arrays import Array, Indices
-from krein.errors import InputError, warn
+from krein.errors import warn
 from krein.factorization.storage import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.collections import is_sparse
 
-__all__ = [
-    "ALLOCATIONS",
-    "LANDMARKS",
-    "LandmarkMap",
-    "Sketch",
-    "allocate",
-    "choose_landmarks",
-    "nystrom",
-    "right_divide",
-    "sketch",
-]
+__all__ = ["LandmarkMap", "Sketch", "nystrom", "object_bytes", "right_divide", "sketch"]
 
-LANDMARKS = ("uniform", "kmeans++", "rpcholesky", "leverage")
-ALLOCATIONS = ("equal", "spectral", "size")
-PER_RANK = 2  # landmarks per unit of rank
-CANDIDATES = 4096  # rows a landmark rule other than uniform looks at, per cluster
 CUTOFF = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # |w| below this share of the largest: see sketch
 TOO_LARGE = 4.0  # |q(x)|² against the largest similarity of x known, in the mean square: beyond, Q has exploded
 TOO_LONG = 3.0  # a new object's similarities to its cluster, against the largest at the fit
-GROWTH = 1e3  # a residual this many times the largest self-similarity means that an indefinite Cholesky ran away
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +127,13 @@ def sketch(
     evaluator: Evaluator,
     rng: np.random.Generator,
     places: Callable[[Any], Any] | None = None,
+    guarded: bool = True,
 ) -> Sketch:
     """Choose landmarks among ``members`` and take W apart; ``places`` gives objects without vectors coordinates.
 
     Rounding of kernel values moves each w by some eps |W|, and the direction of w counts as 1 / w: what is not well
     above that is left out. Only where all members of a psd kernel are landmarks is nothing amplified, and all kept.
+    Without ``guarded`` the limit is rounding itself, as in a pseudo-inverse.
     """
     rows = choose_landmarks(objects, members, n_landmarks, rule, evaluator, rng, places)
     landmarks = take(objects, rows)
@@ -155,7 +141,7 @@ def sketch(
     values, vectors = np.linalg.eigh(W.astype(np.float64))
     order = np.argsort(-np.abs(values), kind="stable")
     rounding = len(values) * float(np.finfo(W.dtype).eps)
-    harmless = len(rows) == len(members) and evaluator.kernel.traits.psd is True
+    harmless = not guarded or (len(rows) == len(members) and evaluator.kernel.traits.psd is True)
     share = rounding if harmless else max(rounding, CUTOFF[W.dtype])
     order = order[np.abs(values[order]) > share * float(np.abs(values).max(initial=0.0))]
     own = evaluator.own(landmarks)
@@ -163,7 +149,7 @@ def sketch(
 
 
 def nystrom(
-    objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any
+    objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any, guarded: bool = True
 ) -> tuple[Array, Array, LandmarkMap]:
     """Return (Q_i, signs, map): K_i ~ Q_i diag(signs) Q_iᵀ of rank <= ``rank`` (Eq. 4), and q(x) = k(x, Z) T.
 
@@ -174,9 +160,10 @@ def nystrom(
     With uniform landmarks the directions kept are W's strongest, as in the paper. Others may have put one landmark on
     most of the cluster and the rest on outliers (on such data errors of 0.44 were seen where 0.006 is possible): there
     all of W is used and the strongest directions of the result are kept, unless W is indefinite, where that explodes.
+    Without ``guarded`` it is Eq. 4 as it stands for any landmarks, and no direction is left out.
     """
     rank = min(rank, len(found.values))
-    k = rank if found.representative or (found.values < 0).any() else len(found.values)
+    k = rank if not guarded or found.representative or (found.values < 0).any() else len(found.values)
     transform = found.vectors[:, :k] / np.sqrt(np.abs(found.values[:k]))
     Q = np.empty((len(members), k), dtype=dtype, order="F")
     known = np.searchsorted(members, found.rows)
@@ -193,7 +180,7 @@ def nystrom(
         Q[part] = block @ transform
         scales[part] = np.abs(block).max(1)
     values = found.values[:k]
-    if evaluator.kernel.traits.psd is not True and len(others):  # else |q(x)|² <= k(x, x), always
+    if guarded and evaluator.kernel.traits.psd is not True and len(others):  # else |q(x)|² <= k(x, x), always
         kept = _steady(Q, scales, objects, members, found, evaluator)
         if not kept.all():
             Q, values, transform = np.asfortranarray(Q[:, kept]), values[kept], transform[:, kept]
@@ -227,152 +214,3 @@ def _steady(
         kept[int(np.argmax(blame))] = False
         total = shares[:, kept].sum(1)
     return kept
-
-
-# -- ranks -------------------------------------------------------------------------------------------------------------
-
-
-def allocate(total: int, sizes: Indices, rule: str, spectra: list[Array] | None = None) -> Indices:
-    """Share ``total`` out over clusters of the given sizes: at least 1 and at most n_i each, the sum exact if it fits.
-
-    "equal": the same for each; "size": in proportion to n_i (the paper's rule 3); "spectral": to whom the ``total``
-    largest |eigenvalues| of the diagonal blocks belong (rule 2), from ``spectra``, one array per cluster.
-    """
-    if total < len(sizes):
-        raise InputError(f"total_rank must be at least 1 per block, here {len(sizes)}; got {total}.")
-    if rule == "spectral":
-        assert spectra is not None
-        owner = np.repeat(np.arange(len(sizes)), [len(s) for s in spectra])
-        strongest = np.argsort(-np.abs(np.concatenate(spectra)), kind="stable")[:total]
-        wanted = np.bincount(owner[strongest], minlength=len(sizes)).astype(float)
-        wanted += 1e-9 * sizes / max(1, sizes.sum())  # where spectra run out, larger clusters take the rest
-    else:
-        wanted = np.asarray(sizes if rule == "size" else np.ones(len(sizes)), dtype=float)
-    return _shares(total, wanted, sizes)
-
-
-def _shares(total: int, wanted: Array, sizes: Indices) -> Indices:
-    """Integers in 1 .. n_i nearest to ``total`` in proportion to ``wanted``, by largest remainder within the limits."""
-    low, high = np.ones(len(sizes), dtype=np.int64), np.asarray(sizes, dtype=np.int64)
-    total = int(min(total, high.sum()))
-    if total == 0:
-        return np.zeros_like(high)
-    ideal = total * wanted / wanted.sum()
-    ranks: Indices = np.clip(np.floor(ideal).astype(np.int64), low, high)
-    while (missing := total - int(ranks.sum())) != 0:
-        gap = ideal - ranks
-        free = ranks < high if missing > 0 else ranks > low
-        order = np.argsort(-gap if missing > 0 else gap, kind="stable")
-        order = order[free[order]][: abs(missing)]
-        ranks[order] += 1 if missing > 0 else -1
-    return ranks
-
-
-# -- landmarks ---------------------------------------------------------------------------------------------------------
-
-
-def choose_landmarks(
-    objects: Any,
-    members: Indices,
-    count: int,
-    rule: str,
-    evaluator: Evaluator,
-    rng: np.random.Generator,
-    places: Callable[[Any], Any] | None = None,
-) -> Indices:
-    """Return ``count`` distinct rows of a cluster, ascending.
-
-    "uniform" is the paper's. "kmeans++" spreads them in space (``places`` maps objects without vectors to coordinates),
-    "rpcholesky" and "leverage" in the kernel's own feature space, on at most 4096 candidates.
-    """
-    if count >= len(members):
-        return members
-    if rule == "uniform":
-        return np.sort(rng.choice(members, count, replace=False))
-    most = max(CANDIDATES, count)
-    spots = np.sort(rng.choice(len(members), most, replace=False)) if len(members) > most else np.arange(len(members))
-    candidates = take(objects, members[spots])
-    if rule == "kmeans++":
-        near = candidates if places is None else places(candidates)
-        near = scaled(near, scale_of(near))  # squares of 1e200 would overflow
-        if not is_sparse(near):
-            near = near - near.mean(0)  # distances between rows far from the origin would be rounding
-        chosen = _spread(near, count, rng)
-    elif rule == "rpcholesky":
-        chosen = _pivoted_cholesky(candidates, count, evaluator, rng)
-    else:
-        chosen = _leverage(candidates, count, evaluator, rng)
-    return np.sort(members[spots[_filled(chosen, count, len(spots), rng)]])
-
-
-def _spread(points: Any, count: int, rng: np.random.Generator) -> Indices:
-    """Draws in proportion to the squared distance to those drawn before, in rounds that grow (k-means||).
-
-    The distances are updated once per round, so that the work is a few products instead of ``count`` small ones. Where
-    a third of the points or more is wanted, uniform ones are spread as well.
-    """
-    n = points.shape[0]
-    if 3 * count >= n:
-        return rng.choice(n, count, replace=False)
-    squares = row_norms(points, squared=True).astype(np.float64)
-    chosen = rng.integers(n, size=1)
-    latest, nearest = chosen, np.full(n, np.inf)
-    while True:
-        cross = points[latest] @ points.T  # (m, n)
-        cross = np.asarray(cross.toarray() if is_sparse(cross) else cross, dtype=np.float64)
-        np.minimum(nearest, (squares - 2.0 * cross + squares[latest, None]).min(0), out=nearest)
-        nearest[chosen] = 0.0
-        weight = np.where(nearest > 1e-12 * squares, nearest, 0.0)  # what is left of equal points is rounding
-        size = min(count - len(chosen), max(1, min(len(chosen), count // 8)), int(np.count_nonzero(weight)))
-        if size == 0:
-            return chosen
-        latest = rng.choice(n, size, replace=False, p=weight / weight.sum())
-        chosen = np.concatenate([chosen, latest])
-
-
-def _filled(chosen: Indices, count: int, n: int, rng: np.random.Generator) -> Indices:
-    """Distinct indices, completed uniformly: duplicate rows can make any rule stop early."""
-    distinct = np.unique(np.asarray(chosen, dtype=np.intp))
-    if len(distinct) == count:
-        return distinct
-    return np.concatenate([distinct, rng.choice(np.setdiff1d(np.arange(n), distinct), count - len(distinct), False)])
-
-
-def _pivoted_cholesky(objects: Any, count: int, evaluator: Evaluator, rng: np.random.Generator) -> Indices:
-    """Randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber 2022): pivots drawn by the size of the residual diagonal.
-
-    For an indefinite kernel the residual's magnitude stands in, a pivot whose own residual is nothing is passed over,
-    and residuals that outgrow the kernel end the draw: the caller fills up uniformly.
-    """
-    n = count_objects(objects)
-    residual = evaluator.diag(objects).astype(np.float64)
-    peak = float(np.abs(residual).max(initial=0.0))
-    residual = residual / (peak or 1.0)
-    columns, signs = np.zeros((n, count)), np.zeros(count)
-    chosen: list[int] = []
-    while len(chosen) < count:
-        weight = np.abs(residual)
-        weight[chosen] = 0.0
-        weight[weight <= 1e-12] = 0.0
-        if not weight.any() or weight.max() > GROWTH:
-            break
-        pivot = int(rng.choice(n, p=weight / weight.sum()))
-        j = len(chosen)
-        column = evaluator.block(objects, take(objects, np.array([pivot])))[:, 0].astype(np.float64) / peak
-        column = column - (columns[:, :j] * signs[:j]) @ columns[pivot, :j]
-        columns[:, j], signs[j] = column / np.sqrt(abs(residual[pivot])), np.sign(residual[pivot])
-        residual = residual - signs[j] * columns[:, j] ** 2
-        chosen.append(pivot)
-    return np.asarray(chosen, dtype=np.intp)
-
-
-def _leverage(objects: Any, count: int, evaluator: Evaluator, rng: np.random.Generator) -> Indices:
-    """Draws by ridge leverage, diag(|K| (|K| + ridge I)⁻¹), ridge = tail / count, on at most 4 count candidates."""
-    n = count_objects(objects)
-    spots = np.sort(rng.choice(n, min(n, 4 * count), replace=False))
-    values, vectors = np.linalg.eigh(evaluator.symmetric(take(objects, spots)).astype(np.float64))
-    size = np.sort(np.abs(values))[::-1]
-    ridge = max(float(size[count:].sum()) / count, 1e-12 * float(size.max(initial=0.0)), np.finfo(float).tiny)
-    score = np.einsum("ij,j->i", vectors**2, np.abs(values) / (np.abs(values) + ridge))
-    score = np.maximum(score, 1e-12)
-    return spots[rng.choice(len(spots), min(count, len(spots)), replace=False, p=score / score.sum())]

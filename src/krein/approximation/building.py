@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap, allocate, right_divide
+from krein.approximation.bases import LandmarkMap, right_divide
 from krein.approximation.clusters import Partition, partition
 from krein.approximation.exact import whole_matrix
 from krein.approximation.landmark import couple_by_landmarks
+from krein.approximation.landmarks import allocate
 from krein.approximation.nystrom import one_block
-from krein.approximation.pairwise import links, nystrom_bases, spectral_ranks
-from krein.approximation.request import Plan
+from krein.approximation.pairwise import meka
+from krein.approximation.request import Request
 from krein.approximation.shared import Draft, couple, strengths
 from krein.approximation.taper import taper
 from krein.arrays import Array, Indices, stream
@@ -46,20 +47,23 @@ class Parts:
     factorization: Factorization
 
 
-def build(plan: Plan, evaluator: Evaluator) -> Parts:
-    """Parts 1 to 3 for a plan whose numbers of blocks and ranks are chosen."""
+def build(plan: Request, evaluator: Evaluator) -> Parts:
+    """Build what a plan with its numbers of blocks and ranks asks for."""
     assert plan.n_blocks is not None
-    if plan.coupling == "landmark":
-        return _stored(plan, *couple_by_landmarks(plan, evaluator))
-    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
-    one = plan.coupling == "shared" and clusters.n_blocks == 1
-    if one and (parts := _one_block(plan, clusters, evaluator)) is not None:
-        return parts
+    match plan.coupling:
+        case "pairwise":
+            return _stored(plan, *meka(plan, evaluator))
+        case "landmark":
+            return _stored(plan, *couple_by_landmarks(plan, evaluator))
+        case _:
+            clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed)
+            one = _one_block(plan, clusters, evaluator) if clusters.n_blocks == 1 else None
+            return _shared(plan, clusters, evaluator) if one is None else one
+
+
+def _shared(plan: Request, clusters: Partition, evaluator: Evaluator) -> Parts:
+    """coupling="shared" with several blocks, or one of an indefinite kernel."""
     ranks = ranks_of(plan, clusters, evaluator)
-    if plan.coupling == "pairwise":
-        bases, triangles, maps, blocks = nystrom_bases(plan, clusters, ranks, evaluator)
-        blocks |= links(plan, clusters, bases, triangles, evaluator)
-        return _stored(plan, clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], blocks))
     found = draft(plan, clusters, ranks, evaluator)
     if plan.allocation == "spectral":
         total = plan.total_rank or clusters.n_blocks * (plan.rank or 1)
@@ -67,14 +71,14 @@ def build(plan: Plan, evaluator: Evaluator) -> Parts:
     return finish(plan, clusters, found, ranks.tolist(), evaluator)
 
 
-def build_whole(plan: Plan, evaluator: Evaluator) -> Parts:
+def build_whole(plan: Request, evaluator: Evaluator) -> Parts:
     """The matrix as it is, in one block."""
     clusters = partition(plan.objects, 1, evaluator, plan.seed)
     U, extension, core = whole_matrix(plan, evaluator)
     return _stored(plan, clusters, [U], [extension.limited(U, core.block(0, 0), plan.kernel)], core)
 
 
-def _one_block(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts | None:
+def _one_block(plan: Request, clusters: Partition, evaluator: Evaluator) -> Parts | None:
     """One block of the rank that is asked for, or None where the kernel turns out to be indefinite (`nystrom`)."""
     rank = min(plan.n, plan.total_rank or plan.rank or 1)
     if rank == plan.n:
@@ -91,23 +95,15 @@ def _one_block(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Parts |
     return _stored(plan, clusters, [found.stored], [found.extension.limited(found.stored, core, plan.kernel)], kept)
 
 
-def ranks_of(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Indices:
+def ranks_of(plan: Request, clusters: Partition, evaluator: Evaluator) -> Indices:
     """The rank of each cluster, by the plan's rule."""
-    sizes, total = clusters.sizes, plan.total_rank
-    if total is None:
-        assert plan.rank is not None
-        if plan.allocation == "equal":
-            return np.minimum(plan.rank, sizes)
-        total = clusters.n_blocks * plan.rank
-    plan = replace(plan, total_rank=total)
     if plan.allocation != "spectral":
-        return allocate(total, sizes, plan.allocation)
-    if plan.coupling == "pairwise":
-        return spectral_ranks(plan, clusters, evaluator)
-    return np.minimum(math.ceil(SPARE * total / clusters.n_blocks), sizes)
+        return plan.given_ranks(clusters.sizes)
+    total = plan.total_rank or clusters.n_blocks * (plan.rank or 1)
+    return np.minimum(math.ceil(SPARE * total / clusters.n_blocks), clusters.sizes)
 
 
-def draft(plan: Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
+def draft(plan: Request, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
     """The shared coupling before directions are left out."""
     c = clusters.n_blocks
     if c == 1 or plan.drop == 1.0:  # no couplings, so no c² strengths of them
@@ -117,7 +113,7 @@ def draft(plan: Plan, clusters: Partition, ranks: Indices, evaluator: Evaluator)
 
 
 def finish(
-    plan: Plan,
+    plan: Request,
     clusters: Partition,
     found: Draft,
     ranks: Sequence[int],
@@ -163,7 +159,7 @@ def _leading_blocks(core: BlockSparse, ranks: Sequence[int]) -> BlockSparse:
     return core.map_blocks(lambda i, j, block: block[: ranks[i], : ranks[j]], ranks)
 
 
-def _kept(plan: Plan, clusters: Partition, ranks: Indices, force: Array) -> dict[tuple[int, int], float]:
+def _kept(plan: Request, clusters: Partition, ranks: Indices, force: Array) -> dict[tuple[int, int], float]:
     """Which blocks (i, j) of the core are kept, i <= j, and with what weight.
 
     All, while the core is small or takes no more room than the bases; the strongest, if it would. A kernel that is
@@ -201,7 +197,7 @@ def _warn_of_dropped(n_blocks: int, share: float) -> None:
     )
 
 
-def _affordable(plan: Plan, clusters: Partition, ranks: Indices) -> int:
+def _affordable(plan: Request, clusters: Partition, ranks: Indices) -> int:
     """How many numbers the blocks off the diagonal may take: all, or so many that the core is as large as the bases,
     or as the largest that is always dense.
     """
@@ -214,7 +210,7 @@ def _affordable(plan: Plan, clusters: Partition, ranks: Indices) -> int:
     return max(0, min(everything, max(bases // 8, DENSE_CORE**2) - diagonal))
 
 
-def _stored(plan: Plan, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], kept: BlockSparse) -> Parts:
+def _stored(plan: Request, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], kept: BlockSparse) -> Parts:
     """The core, dense or block-sparse, and the bases stored as asked; the maps follow the bases."""
     filled = 2 * kept.n_kept - sum(k * k for k in kept.ranks)  # numbers that are not dropped, in both halves
     least = min(APART, DENSE_CORE) if kept.is_block_diagonal else DENSE_CORE
@@ -246,7 +242,7 @@ def _turned(f: Factorization, core: BlockSparse, turns: list[Array]) -> tuple[Fa
     return replace(f, bases=f.bases.turned(eigenvectors), core=turned), turns
 
 
-def _shrunk(plan: Plan, parts: Parts, evaluator: Evaluator) -> Parts:
+def _shrunk(plan: Request, parts: Parts, evaluator: Evaluator) -> Parts:
     """Scale the diagonal blocks by a, the others by b <= a, where sampled entries say that the core is too large.
 
     A kernel with much that no basis of this rank carries (a nugget: k(x, x) stands out of its surroundings) enters the
@@ -309,7 +305,7 @@ class _Fit:
 
 
 def _tiles(
-    plan: Plan, f: Factorization, evaluator: Evaluator, inside: bool, rng: np.random.Generator
+    plan: Request, f: Factorization, evaluator: Evaluator, inside: bool, rng: np.random.Generator
 ) -> list[tuple[float, Array, Array]]:
     """Tiles off the diagonal, within blocks or between them: the number of entries each stands for, K's and F's."""
     sizes = np.array([rows.stop - rows.start for rows, _ in f.spans], dtype=np.float64)
@@ -336,6 +332,6 @@ def _tiles(
     return out
 
 
-def _own(plan: Plan, f: Factorization, evaluator: Evaluator) -> tuple[float, Array, Array]:
+def _own(plan: Request, f: Factorization, evaluator: Evaluator) -> tuple[float, Array, Array]:
     """The diagonal, whole: it is all there is where rows hardly meet, and no long row (heavy tails) is missed in it."""
     return float(plan.n), evaluator.diag(plan.objects).astype(np.float64), f.diagonal()

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from krein.approximation.bases import LandmarkMap
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.arrays import EPS, Array
 from krein.factorization.blocksparse import BlockSparse
 from krein.kernels import Evaluator, take
@@ -18,7 +18,7 @@ from krein.kernels import Evaluator, take
 __all__ = ["whole_matrix"]
 
 
-def whole_matrix(plan: Plan, evaluator: Evaluator) -> tuple[Array, LandmarkMap, BlockSparse]:
+def whole_matrix(plan: Request, evaluator: Evaluator) -> tuple[Array, LandmarkMap, BlockSparse]:
     """Return the basis, its extension and the core of k(objects, objects)."""
     K = evaluator.symmetric(plan.objects).astype(np.float64, copy=False)  # symmetric returns a matrix of its own
     n, peak = len(K), float(np.abs(K).max()) or 1.0

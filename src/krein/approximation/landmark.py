@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap, allocate, nystrom, sketch
+from krein.approximation.bases import LandmarkMap, nystrom, sketch
 from krein.approximation.clusters import Embedding, Partition, partition
-from krein.approximation.request import Plan
+from krein.approximation.landmarks import allocate
+from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, warn
 from krein.factorization.blocksparse import BlockSparse
@@ -50,7 +51,7 @@ def usual(n: int) -> tuple[int, int]:
 
 
 def couple_by_landmarks(
-    plan: Plan, evaluator: Evaluator
+    plan: Request, evaluator: Evaluator
 ) -> tuple[Partition, list[Array], list[LandmarkMap], BlockSparse]:
     """Return clusters, bases, maps and core of a plan with its numbers chosen: n (|Z| + |L_i|) similarities."""
     assert plan.n_blocks is not None
@@ -114,7 +115,7 @@ def _warn_of_nothing(n: int, W: Array, bases: list[Array], core: dict[tuple[int,
 
 
 def _near(
-    plan: Plan, members: Indices, i: int, width: int, far: tuple[Array, Array, Array, float], evaluator: Evaluator
+    plan: Request, members: Indices, i: int, width: int, far: tuple[Array, Array, Array, float], evaluator: Evaluator
 ) -> _Near:
     """Directions by the squares of the block's rows of K: those to other blocks by Q, those within by the sample."""
     Q, signs, seen, peak = far
@@ -142,7 +143,7 @@ def _within(block: _Near, U: Array) -> Array:
 
 
 def _extension(
-    plan: Plan, block: _Near, U: Array, q: Array, far: LandmarkMap, peak: float, evaluator: Evaluator
+    plan: Request, block: _Near, U: Array, q: Array, far: LandmarkMap, peak: float, evaluator: Evaluator
 ) -> LandmarkMap:
     """u(x) = k(x, Z and L_i) T, the least squares over the block's own rows, in units of the largest similarity."""
     root = np.sqrt(peak)  # q is of the size of a root, so that otherwise c k would be extended unlike k

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, choose_landmarks
+from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
-from krein.approximation.request import Plan
+from krein.approximation.landmarks import choose_landmarks
+from krein.approximation.request import Request
 from krein.approximation.shared import precise
 from krein.arrays import Array, Indices, stream
 from krein.kernels import Evaluator, Kernel, take
@@ -48,7 +49,7 @@ def n_landmarks(rank: int, n: int) -> int:
     return min(n, max(rank, min(OVERSAMPLING * rank, MOST_OVERSAMPLED, n - 1)))
 
 
-def one_block(plan: Plan, rank: int, clusters: Partition, evaluator: Evaluator) -> OneBlock | None:
+def one_block(plan: Request, rank: int, clusters: Partition, evaluator: Evaluator) -> OneBlock | None:
     """Nyström's approximation in orthonormal form, or None where the kernel turns out to be indefinite.
 
     A kernel that is not declared psd is taken for it while W has a Cholesky factor and no |f(x)|² exceeds k(x, x).
@@ -128,7 +129,7 @@ def _cholesky(W: Array, rounding: float, declared: bool) -> Array | None:
 
 
 def _columns(
-    plan: Plan, rows: Indices, landmarks: Any, own: Array | None, W: Array, peak: float, evaluator: Evaluator
+    plan: Request, rows: Indices, landmarks: Any, own: Array | None, W: Array, peak: float, evaluator: Evaluator
 ) -> Array:
     """C / peak, (n, l). The landmarks' own rows are those of W, so that n l similarities are evaluated in all."""
     C: Array = np.empty((plan.n, len(rows)), dtype=plan.working)

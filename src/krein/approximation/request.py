@@ -13,21 +13,21 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from krein.approximation.bases import ALLOCATIONS, LANDMARKS
-from krein.arrays import seed_from
+from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
+from krein.arrays import Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.validation import check_objects
 
-__all__ = ["COUPLINGS", "Plan"]
+__all__ = ["COUPLINGS", "Request"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Request:
     """The request, checked. What is None is still to be chosen."""
 
     objects: Any
@@ -36,6 +36,7 @@ class Plan:
     rank: int | None
     total_rank: int | None
     coupling: str
+    guarded: bool
     landmarks: str
     allocation: str
     drop: float | None
@@ -47,11 +48,18 @@ class Plan:
     verbose: int
 
     @classmethod
-    def check(cls, X: Any, kernel: Any, **asked: Any) -> Plan:
+    def check(cls, X: Any, kernel: Any, **asked: Any) -> Request:
         """Check everything `krein.approximate` was given, X first."""
         one_of("coupling", asked["coupling"], COUPLINGS)
-        one_of("landmarks", asked["landmarks"], LANDMARKS)
+        one_of("landmarks", asked["landmarks"], ("auto", *LANDMARKS))
         one_of("allocation", asked["allocation"], ALLOCATIONS)
+        if not isinstance(asked["guarded"], bool | np.bool_):
+            raise InputError(f"guarded must be True or False; got {asked['guarded']!r}.")
+        if not asked["guarded"] and asked["coupling"] != "pairwise":
+            raise InputError(
+                'guarded=False is the paper\'s algorithm as published, which needs coupling="pairwise"; got '
+                f"coupling={asked['coupling']!r}. Pass both, or leave guarded out."
+            )
         objects, bound = check_objects(X, as_kernel(kernel))
         n = count_objects(objects)
         given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
@@ -88,7 +96,10 @@ class Plan:
             objects,
             bound,
             **chosen,
-            **{name: asked[name] for name in ("coupling", "landmarks", "allocation")},
+            coupling=asked["coupling"],
+            guarded=bool(asked["guarded"]),
+            landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
+            allocation=asked["allocation"],
             dtype=given.get("dtype"),
             n_jobs=int(jobs or 1),
             seed=seed_from(asked["random_state"]),
@@ -108,6 +119,13 @@ class Plan:
     def working(self) -> type:
         """What bases are built in: float64 unless they are to be stored in less."""
         return np.float64 if (self.dtype or self.own_dtype) == "float64" else np.float32
+
+    def given_ranks(self, sizes: Indices) -> Indices:
+        """The ranks of clusters of these sizes by ``rank`` or ``total_rank``, the same for all or by size."""
+        assert self.rank is not None or self.total_rank is not None
+        if self.total_rank is None and self.allocation == "equal":
+            return np.minimum(self.rank or 1, sizes)
+        return allocate(self.total_rank or len(sizes) * (self.rank or 1), sizes, self.allocation)
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""

@@ -17,9 +17,10 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, choose_landmarks, right_divide
+from krein.approximation.bases import LandmarkMap, right_divide
 from krein.approximation.clusters import Partition
-from krein.approximation.request import Plan
+from krein.approximation.landmarks import choose_landmarks
+from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.core import congruent, row_grams
@@ -128,7 +129,7 @@ class Draft:
         return bases, maps, core
 
 
-def strengths(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Array:
+def strengths(plan: Request, clusters: Partition, evaluator: Evaluator) -> Array:
     """How strongly clusters are coupled, (c, c): |k| between their medoids, times sqrt(n_i n_j) for |K_ij|_F."""
     if clusters.embedding is None:
         medoids = clusters.medoids(evaluator, plan.objects)
@@ -140,7 +141,7 @@ def strengths(plan: Plan, clusters: Partition, evaluator: Evaluator) -> Array:
 
 
 def couple(
-    plan: Plan, clusters: Partition, ranks: Indices, weights: dict[tuple[int, int], float], force: Array,
+    plan: Request, clusters: Partition, ranks: Indices, weights: dict[tuple[int, int], float], force: Array,
     evaluator: Evaluator,
 ) -> Draft:  # fmt: skip
     """Bases, samples and the core's blocks (i, j) of ``weights``, i <= j, each times its weight."""
@@ -205,7 +206,7 @@ def _outside(
 
 
 def _outlook(
-    plan: Plan, members: Indices, rows: Indices, effort: Effort, evaluator: Evaluator, rng: np.random.Generator
+    plan: Request, members: Indices, rows: Indices, effort: Effort, evaluator: Evaluator, rng: np.random.Generator
 ) -> Outlook:
     """U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
     objects, n = plan.objects, len(members)

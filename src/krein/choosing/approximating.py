@@ -10,7 +10,7 @@ from typing import Any
 from krein.approximation.approximation import Approximation
 from krein.approximation.building import Parts, build, build_whole
 from krein.approximation.landmark import usual
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.choosing.by_error import Search, search
 from krein.choosing.candidates import Look
 from krein.errors import InputError
@@ -31,7 +31,8 @@ def approximate(
     rank: int | str = "auto",
     total_rank: int | None = None,
     coupling: str = "shared",
-    landmarks: str = "kmeans++",
+    guarded: bool = True,
+    landmarks: str = "auto",
     allocation: str = "equal",
     drop: float | str = "auto",
     max_error: float | None = None,
@@ -57,13 +58,17 @@ def approximate(
         with ``rank`` landmarks (more where that costs little), if the kernel is psd.
     total_rank : int, optional
         The sum of all ranks, shared out by ``allocation``; overrides ``rank``. Nothing is searched for then.
-    coupling : "shared", "pairwise" or "landmark"
+    coupling : {"shared", "pairwise", "landmark"}, default="shared"
         "shared": one sample of rows per cluster serves all of its blocks; psd whenever the kernel is. "pairwise" is the
-        paper's own way: each pair of clusters is fitted on its own random sample. "landmark" takes the fewest
-        similarities, for those that are dear: one sample of landmarks couples all clusters, so that ``landmarks``,
-        ``allocation`` and ``drop`` have no say.
-    landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
-        How the landmarks of a cluster are chosen; the paper's are uniform.
+        paper's Algorithm 1: each pair of clusters is fitted on its own random sample. "landmark" evaluates the fewest
+        similarities, for kernels that are expensive to evaluate: one sample of landmarks couples all clusters, and
+        ``landmarks``, ``allocation`` and ``drop`` are not used.
+    guarded : bool, default=True
+        Whether ``coupling="pairwise"`` is kept from exploding where a sample determines a block poorly. False is
+        Algorithm 1 as published. The other couplings need no guard.
+    landmarks : {"auto", "uniform", "kmeans++", "rpcholesky", "leverage"}, default="auto"
+        How the landmarks of a cluster are chosen. "auto" is "uniform" for ``coupling="pairwise"``, as in the paper, and
+        "kmeans++" otherwise.
     allocation : "equal", "spectral" or "size"
         Ranks the same for all, by what directions carry (pairwise: by the diagonal blocks' eigenvalues), or by cluster
         size (the paper's rules 1, 2, 3). Where the rank is searched for, ranks follow what directions carry per byte.
@@ -89,10 +94,10 @@ def approximate(
     Approximation
     """
     with counting() as spent:  # binding the kernel to X takes similarities too
-        plan = Plan.check(
-            X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, landmarks=landmarks,
-            allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory, dtype=dtype, n_jobs=n_jobs,
-            random_state=random_state, verbose=verbose,
+        plan = Request.check(
+            X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
+            landmarks=landmarks, allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory,
+            dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
         check_similarity(plan.objects, evaluator)
@@ -112,10 +117,10 @@ def approximate(
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
     """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
     with counting() as spent:
-        plan = Plan.check(
-            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", landmarks="uniform",
-            allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
-            random_state=random_state, verbose=0,
+        plan = Request.check(
+            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True,
+            landmarks="uniform", allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64",
+            n_jobs=None, random_state=random_state, verbose=0,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
         check_similarity(plan.objects, evaluator, whole=True)
@@ -124,7 +129,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
     return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
 
 
-def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
+def _whole(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search]:
     start = time.perf_counter()
     one = (plan.n_blocks or 1) == 1
     parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
@@ -133,7 +138,7 @@ def _whole(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
     return parts, Search((look,), f"exact, as {plan.n} objects are few", None, 0.0, time.perf_counter() - start)
 
 
-def _parts(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search | None]:
+def _parts(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
     if plan.n_blocks is not None and plan.rank is not None and not limited:

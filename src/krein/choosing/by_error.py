@@ -19,7 +19,7 @@ import numpy as np
 from krein.approximation.building import Parts, draft, finish, ranks_of
 from krein.approximation.clusters import LANDMARKS, partition
 from krein.approximation.error import Entries, ErrorEstimate
-from krein.approximation.request import Plan
+from krein.approximation.request import Request
 from krein.approximation.shared import Draft, Effort
 from krein.arrays import Array, Indices, stream
 from krein.choosing.candidates import MAX_ERROR, MAX_MEMORY, SIZES, Look, Proposal, aligned, propose, stored_bytes
@@ -62,7 +62,7 @@ class Search:
         )
 
 
-def search(plan: Plan, evaluator: Evaluator) -> tuple[Parts, Search]:
+def search(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search]:
     """Choose what the plan leaves open, build it, and say what was tried."""
     clock = _Clock()
     target, budget = plan.max_error, plan.max_memory
@@ -182,7 +182,7 @@ def _look(n_blocks: int, ranks: Indices, dtype: str, nbytes: int, error: float, 
     return Look(n_blocks, round(float(ranks.mean())), dtype, int(nbytes), error, stage)
 
 
-def _grown(plan: Plan, carried: _Carried, measured: ErrorEstimate, target: float | None, room: float) -> int | None:
+def _grown(plan: Request, carried: _Carried, measured: ErrorEstimate, target: float | None, room: float) -> int | None:
     """A rank that may reach the target where all directions of this one do not; None if none is needed or possible."""
     errors = carried.errors(measured.high)
     error, before = float(errors[-1]), float(errors[len(errors) // 2])
@@ -200,7 +200,7 @@ def _allowed(n: int) -> int:
     return n * min(DEAR, max(n // SHARE, LEAST))
 
 
-def _affordable(plan: Plan, proposal: Proposal, evaluator: Evaluator, room: float) -> tuple[Proposal, bool]:
+def _affordable(plan: Request, proposal: Proposal, evaluator: Evaluator, room: float) -> tuple[Proposal, bool]:
     """The proposal with its rank, in no more blocks than can be paid for, and whether those are fewer."""
     n, c = plan.n, proposal.n_blocks
     while c > 1 and _payable(n, c, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < proposal.rank:
