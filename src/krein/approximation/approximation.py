@@ -15,9 +15,8 @@ from krein.approximation.error import ErrorEstimate, estimate_error
 from krein.arrays import Array, Indices, check_indices, grouped
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import to_dense
 from krein.factorization.correction import correct
-from krein.factorization.storage import product
 from krein.factorization.truncation import OutOfRange, out_of_range
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.validation import check_new_objects
@@ -74,10 +73,8 @@ class Approximation:
         The product Q L Qᵀ is the paper's. The factors are orthonormal ones: Q_i = U_i, and L is the core.
         """
         f = self.factorization
-        maps = [None] * f.n_blocks if f.maps is None else f.maps
-        Q = [B.astype(np.float64) if A is None else product(B, A) for B, A in zip(f.bases, maps, strict=True)]
-        L = f.core.to_dense() if isinstance(f.core, BlockSparse) else f.core.copy()
-        return Links(Q, L, f.order.copy(), f.shift)
+        Q = [np.array(f.bases.local(i, slice(None))) for i in range(f.n_blocks)]
+        return Links(Q, np.array(to_dense(f.core)), f.order.copy(), f.shift)
 
     def to_mat(self, path: Any) -> None:
         """Write `to_links` to a file for Matlab and Octave: a cell array Q, L, order (from 1) and shift.
