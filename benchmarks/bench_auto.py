@@ -17,7 +17,7 @@ from measure import seconds
 from tqdm import tqdm
 
 import krein
-from krein.choosing.candidates import stored_bytes
+from krein.choosing.candidates import bytes_of
 from krein.datasets import load
 from krein.preprocessing import paper_preprocessing
 from paper.comparing import difference
@@ -141,7 +141,7 @@ class Cell:
         return self.key(target) | best | {"n_built": built}
 
     def _bytes(self, n_blocks: int, rank: int) -> int:
-        return int(stored_bytes(len(self.X), n_blocks, rank, "float64"))
+        return bytes_of(len(self.X), n_blocks, rank, "float64")
 
     def _looked_error(self, n_blocks: int, rank: int) -> float:
         _, a, _ = self.build(0, n_blocks=n_blocks, rank=rank, dtype="float64")
