@@ -62,7 +62,7 @@ def approximate(
     coupling : "shared", "pairwise" or "landmark"
         "shared": one sample of rows per cluster serves all of its blocks; psd whenever the kernel is. "pairwise" is the
         paper's own way: each pair of clusters is fitted on its own random sample. "landmark" takes the fewest
-        similarities, for those that are dear: one sample of landmarks couples all clusters, so that ``landmarks``,
+        similarities, for expensive ones: one sample of landmarks couples all clusters, so that ``landmarks``,
         ``allocation`` and ``drop`` have no say.
     landmarks : "uniform", "kmeans++", "rpcholesky" or "leverage"
         How the landmarks of a cluster are chosen; the paper's are uniform.
