@@ -18,7 +18,7 @@ import krein
 from benchmarks.bench_cells import wanted_cells
 from benchmarks.measure import seconds
 from benchmarks.runner import Request, Task, read_csv
-from krein.choosing.candidates import stored_bytes
+from krein.choosing.candidates import bytes_of
 from krein.datasets import load
 from krein.preprocessing import paper_preprocessing
 from paper.comparing import difference
@@ -147,7 +147,7 @@ class Problem:
         return best | {"n_built": built}
 
     def _bytes(self, n_blocks: int, rank: int) -> int:
-        return int(stored_bytes(len(self.X), n_blocks, rank, "float64"))
+        return bytes_of(len(self.X), n_blocks, rank, "float64")
 
     def _sampled_error(self, n_blocks: int, rank: int) -> float:
         _, a, _ = self.build(0, n_blocks=n_blocks, rank=rank, dtype="float64")

@@ -62,7 +62,7 @@ def test_the_five_lines_of_the_readme_are_five_and_true(capsys):
     reason, heading, *looked_at, certificate = capsys.readouterr().out.splitlines()
     assert reason.startswith("target met")
     assert heading.split()[:2] == ["blocks", "rank"]
-    assert looked_at[-1].endswith("kept")
+    assert looked_at[-1].endswith("kept     <- chosen")
     assert "psd=True" in certificate
     a = names["a"]
     K = a.kernel(a.objects)

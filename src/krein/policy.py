@@ -16,10 +16,11 @@ __all__ = ["DEFAULT", "Policy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Limits of the decision that every fit begins with (`krein.estimators.route.choose_route`).
+    """Limits of the decision that every fit begins with (`krein.estimators.route.choose_route`), and of its choices.
 
-    Pass one to a machine to move a limit: ``SVC(policy=krein.Policy(svm_rows=10_000))``. ``exact_rows`` comes first: a
-    limit below it has no effect. The defaults come from measurements (`benchmarks/run.py curve`).
+    Pass one to a machine or to `krein.approximate` to move a limit: ``SVC(policy=krein.Policy(svm_rows=10_000))``.
+    ``exact_rows`` comes first: a limit below it has no effect. The defaults come from measurements
+    (`benchmarks/run.py curve`). From ``default_error`` on the fields concern the choice of blocks, rank and type.
 
     Parameters
     ----------
@@ -67,6 +68,46 @@ class Policy:
     plain_shape : tuple of two int
         Blocks and rank of the approximation where there is no target to choose them by and nothing was given. One
         block with 512 landmarks among all rows still clusters with narrow kernels, where blocks of lower rank fail.
+    default_error : float
+        `krein.approximate` chooses blocks and rank for this relative Frobenius error where neither ``max_error`` nor
+        ``max_memory`` is given.
+    default_memory : float
+        Bytes that a factorization may take where ``max_memory`` is not given: of `krein.approximate` without a
+        ``max_error``, and of a machine that chooses by score, there with what predictions need.
+    largest_core : int
+        A choice by error proposes no more than this many directions in all blocks together. The spectrum of the core
+        costs their cube.
+    object_similarities, object_share, object_least : int, float, int
+        A choice by error evaluates about this share of all similarities where objects have nothing else, with at least
+        ``object_least`` and at most ``object_similarities`` per object.
+    landmark_block_rank : int
+        Highest rank of a block with ``coupling="landmark"``, where a rule chooses it. A direction takes three
+        similarities per object.
+    one_block_ranks : tuple of int
+        Ranks of one block that are scored, ascending.
+    coupled_directions : int
+        Several coupled blocks that are scored have no more directions than this together.
+    block_rows : tuple of int
+        Mean rows of an uncoupled block (``drop=1``) that are scored, descending. The middle one comes first. Within a
+        given ``max_memory``, half of the last one is scored too.
+    block_rank, highest_block_rank : int
+        Rank of the uncoupled blocks that are scored first, and the highest that is scored. A given ``max_memory``
+        allows twice the highest.
+    block_score_gap : float
+        Uncoupled blocks are given up where their first score is lower than that of one block by more than this.
+    score_regions, score_rows : int
+        Uncoupled blocks are scored on about this many whole regions of the data with about this many rows together.
+    held_out_rows : int
+        At most this many rows, and a fourth of ``score_rows``, are held out to be scored.
+    rows_per_direction, fewest_fitted_rows : int
+        Coupled blocks are scored by a fit to this many rows per direction, and to no fewer rows than the second number.
+    expensive_rows : int
+        Replaces ``score_rows`` and ``fewest_fitted_rows`` where each similarity may be expensive: objects without
+        coordinates, and functions of the user's own.
+    score_standard_errors : float
+        A score counts as good as the best if it is lower by at most this many standard errors of the difference.
+    free_memory : float
+        Among candidates as good as the best the smallest is taken. Bytes below this number do not count.
     """
 
     exact_rows: int = 2000
@@ -86,13 +127,37 @@ class Policy:
     loo_rows: int = 2000
     feature_dimension: int = 400
     plain_shape: tuple[int, int] = (1, 512)
+    default_error: float = 0.02
+    default_memory: float = 2.0**30
+    largest_core: int = 8192
+    object_similarities: int = 1024
+    object_share: float = 0.2
+    object_least: int = 256
+    landmark_block_rank: int = 74
+    one_block_ranks: tuple[int, ...] = (256, 512, 1024, 2048)
+    coupled_directions: int = 2048
+    block_rows: tuple[int, ...] = (1024, 512, 256, 128, 64, 32, 16)
+    block_rank: int = 64
+    highest_block_rank: int = 256
+    block_score_gap: float = 0.03
+    score_regions: int = 8
+    score_rows: int = 8000
+    held_out_rows: int = 2000
+    rows_per_direction: int = 8
+    fewest_fitted_rows: int = 8000
+    expensive_rows: int = 1000
+    score_standard_errors: float = 1.0
+    free_memory: float = 2.0**29
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "plain_shape":
-                if not (isinstance(value, tuple) and len(value) == 2 and all(_is_number(v) and v >= 1 for v in value)):
+            if isinstance(field.default, tuple):
+                numbers = isinstance(value, tuple) and len(value) > 0 and all(_is_number(v) and v >= 1 for v in value)
+                if field.name == "plain_shape" and not (numbers and len(value) == 2):
                     raise InputError(f"Policy.plain_shape must be two numbers, blocks and rank; got {value!r}.")
+                if not numbers:
+                    raise InputError(f"Policy.{field.name} must be a tuple of numbers of at least 1; got {value!r}.")
             elif not (_is_number(value) and value >= 0):
                 raise InputError(f"Policy.{field.name} must be a number of at least 0; got {value!r}.")
 

@@ -12,8 +12,8 @@ from scipy.linalg import block_diag
 import krein
 from krein import InputError, KreinWarning
 from krein.approximation.shared import Draft
-from krein.choosing import by_error as search_module
-from krein.choosing.candidates import propose
+from krein.choosing.by_error import Directions
+from krein.choosing.forecast import Goal, proposal
 from krein.kernels import Evaluator
 
 N = 3000
@@ -86,11 +86,11 @@ def test_the_default_target_is_two_percent(X):
 def test_what_was_tried_is_a_table_that_ends_with_what_was_kept(X):
     a = krein.approximate(X, krein.RBF(gamma=0.05), max_error=0.05, random_state=0)
     rows = a.search_.tried
-    assert {look.stage for look in rows} >= {"built", "kept"}
+    assert {t.stage for t in rows} >= {"built", "kept"}
     assert rows[-1].stage == "kept"
     assert rows[-1].n_blocks == a.n_blocks
     assert rows[-1].nbytes == a.factorization.nbytes
-    assert len({look.n_blocks for look in rows}) >= 3
+    assert len({t.n_blocks for t in rows}) >= 3
     text = str(a.search_)
     assert "target met" in text
     assert len(text.splitlines()) == len(rows) + 2
@@ -174,8 +174,8 @@ def test_what_is_dropped_is_not_called_exact():
 
 
 def test_a_given_rank_is_kept_however_large():
-    found = propose(np.zeros((10_000, 1)), Evaluator(krein.RBF(gamma=1.0)), 0, max_error=0.1, n_blocks=1, rank=9000)
-    assert found.rank == 9000
+    asked = Goal.of(10_000, max_error=0.1, n_blocks=1, rank=9000)
+    assert proposal(np.zeros((10_000, 1)), Evaluator(krein.RBF(gamma=1.0)), 0, asked).chosen.rank == 9000
 
 
 def test_a_budget_below_one_direction_is_refused(X):
@@ -184,11 +184,10 @@ def test_a_budget_below_one_direction_is_refused(X):
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_error": 0.02}, {"max_error": 0.02, "dtype": "int8"}], ids=str)
-def test_a_kernel_that_does_not_compress_takes_no_more_than_its_matrix_and_says_so(monkeypatch, limits):
-    monkeypatch.setattr("krein.choosing.approximating.DEFAULT", krein.Policy(exact_rows=0))
+def test_a_kernel_that_does_not_compress_takes_no_more_than_its_matrix_and_says_so(limits):
     X = np.random.default_rng(0).random((400, 6))
     with pytest.warns(KreinWarning, match="was not reached.*of the matrix itself") as caught:
-        a = krein.approximate(X, krein.TL1(rho=0.3), random_state=0, **limits)
+        a = krein.approximate(X, krein.TL1(rho=0.3), random_state=0, policy=krein.Policy(exact_rows=0), **limits)
     assert len(caught) == 1
     assert a.factorization.nbytes <= 8 * 400**2
 
@@ -212,7 +211,7 @@ def test_what_is_carried_is_the_sum_of_the_squares_kept(fixed):
     blocks = {(i, j): core[spans[i], spans[j]] for i in range(3) for j in range(i, 3)}
     draft = Draft([None] * 3, [None] * 3, krein.BlockSparse.from_blocks(ranks, blocks))
     first = np.array([2, 2, 2]) if fixed else None
-    carried = search_module._Carried(draft, sizes, "int8", 0.0, first)
+    carried = Directions.of(draft, sizes, "int8", 0.0, first)
     V = block_diag(*draft._order[0])
     squares = (V.T @ core @ V / draft.core.peak) ** 2
     for kept in range(14):
@@ -223,6 +222,14 @@ def test_what_is_carried_is_the_sum_of_the_squares_kept(fixed):
         assert carried.nbytes[kept] == expected
     if fixed:
         np.testing.assert_array_equal(carried.ranks(6), first)
+
+
+def test_a_policy_sets_the_error_and_the_memory_where_neither_is_given(X):
+    few = krein.Policy(default_error=0.3, default_memory=50_000.0)
+    a = krein.approximate(X, krein.RBF(gamma=0.05), random_state=0, policy=few)
+    assert a.factorization.nbytes <= 50_000
+    assert 0.02 < a.search_.error.relative <= 0.3
+    assert a.search_.chosen == a.search_.tried[-1]
 
 
 @pytest.mark.parametrize("limit", [{}, {"max_error": 0.05}, {"max_memory": 1e5}])

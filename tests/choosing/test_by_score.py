@@ -6,45 +6,36 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from sklearn.base import is_classifier
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 import krein
 from krein.approximation.nystrom import features
 from krein.arrays import stream
-from krein.choosing import budget
 from krein.choosing import by_score as selection
-from krein.choosing.by_score import Chooser, Limits, codes
+from krein.choosing.by_score import Chooser, codes, propose, trim
 from krein.errors import InputError
-from krein.estimators.base import KernelMachine
 from krein.estimators.cache import clear_cache
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 
-SMALL = Limits(
+SMALL = krein.Policy(
+    ridge_rows=0,
+    svm_rows=0,
     one_block_ranks=(16, 64),
     block_rows=(128, 64, 32),
     block_rank=16,
     highest_block_rank=32,
-    regions=4,
-    region_rows=1000,
+    score_regions=4,
+    score_rows=1000,
     held_out_rows=400,
-    least_rows=1500,
-)  # everything at a tenth of its size: 2001 rows are many
+    fewest_fitted_rows=1500,
+    coupled_directions=400,
+)  # everything at a tenth of its size: 2001 rows are too many for their matrix
 
 
 @pytest.fixture(autouse=True)
-def _few_rows(monkeypatch):
-    few = krein.Policy(ridge_rows=0, svm_rows=0)  # 2001 rows are too many for their matrix
-    monkeypatch.setattr("krein.estimators.route.DEFAULT", few)
-    monkeypatch.setattr(budget, "LARGEST", 400)
-    monkeypatch.setattr(KernelMachine, "_chooser", _small_chooser)
+def _empty_cache():
     clear_cache()
-
-
-def _small_chooser(machine, targets):
-    kind = "classification" if is_classifier(machine) else "regression"
-    return chooser(targets, kind, tune=machine._tuned)
 
 
 def chooser(targets, task, tune=False):
@@ -104,7 +95,7 @@ def test_scores_are_those_of_rows_really_left_out():
     trials = selection._Trials(  # 60 rows are all held out, being few
         X, kernel, chooser(y, "regression"), {"n_blocks": 1, "rank": 60, "max_memory": None, "dtype": "auto"}, 0, 0
     )
-    score = trials.score(1, 60, True, kernel).score
+    score = trials.measure(trials.candidate(1, 60)).score
     K = kernel(X)
     found = []
     for alpha in selection.ALPHAS:
@@ -124,7 +115,7 @@ def test_rows_from_everywhere_predict_those_of_the_regions():
     known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
     trials = selection._Trials(X, krein.RBF(gamma=0.01), want, known, 0, 0)
     assert len(trials.rows) < 1300
-    found = trials.score(4, 16, True, krein.RBF(gamma=0.01))
+    found = trials.measure(trials.candidate(4, 16))
     X_new, y_new = smooth(3000, seed=1)
     a = krein.approximate(X, krein.RBF(gamma=0.01), n_blocks=4, rank=16, random_state=0)
     mean = y.mean()
@@ -160,7 +151,7 @@ def test_the_memory_is_kept():
 
 def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypatch):
     X, y = wiggly(2100)
-    model = KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, y)
+    model = KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
     said = str(model.selection_)
     assert "<- chosen" in said
     assert model.selection_.reason in said
@@ -170,18 +161,18 @@ def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypa
         raise AssertionError("chosen again")
 
     monkeypatch.setattr(Chooser, "__call__", never)
-    again = KernelRidge(alpha=0.01, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, y)
+    again = KernelRidge(alpha=0.01, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
     assert again.selection_ is model.selection_
     with pytest.raises(AssertionError, match="chosen again"):  # other targets may need other blocks
-        KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), random_state=0).fit(X, -(y**2))
-    few = KernelRidge(kernel=krein.RBF(gamma=30.0)).fit(X[:100], y[:100])
+        KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, -(y**2))
+    few = KernelRidge(kernel=krein.RBF(gamma=30.0), policy=SMALL).fit(X[:100], y[:100])
     assert few.selection_ is None
 
 
 def test_gamma_is_tuned():
     X, y = wiggly(300)
-    plain = KernelRidge(alpha=1e-3, kernel="rbf", gamma="scale").fit(X, y)
-    tuned = KernelRidge(alpha=1e-3, kernel="rbf", gamma="tune", random_state=0).fit(X, y)
+    plain = KernelRidge(alpha=1e-3, kernel="rbf", gamma="scale", policy=SMALL).fit(X, y)
+    tuned = KernelRidge(alpha=1e-3, kernel="rbf", gamma="tune", policy=SMALL, random_state=0).fit(X, y)
     X_new, y_new = wiggly(500, seed=1)
     assert tuned.score(X_new, y_new) > plain.score(X_new, y_new) + 0.05
     assert tuned._kernel == tuned.selection_.kernel
@@ -192,7 +183,7 @@ def test_gamma_is_tuned():
 
 def test_gamma_and_blocks_together():
     X, y = wiggly(2100)
-    model = KernelRidgeClassifier(alpha=1e-2, gamma="tune", random_state=0).fit(X, y > 0)
+    model = KernelRidgeClassifier(alpha=1e-2, gamma="tune", policy=SMALL, random_state=0).fit(X, y > 0)
     X_new, y_new = wiggly(500, seed=1)
     assert model.score(X_new, y_new > 0) > 0.85
     assert {t.kernel for t in model.selection_.tried} > {model.selection_.kernel}
@@ -257,7 +248,7 @@ def test_a_kernel_of_few_features_is_taken_whole():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2500, 30)) + 2.0
     y = X @ rng.normal(size=30) + 0.1 * rng.normal(size=2500)
-    model = KernelRidge(alpha=1e-3, random_state=0).fit(X[:2200], y[:2200])
+    model = KernelRidge(alpha=1e-3, policy=SMALL, random_state=0).fit(X[:2200], y[:2200])
     assert model.approximation_.factorization.rank == 30
     assert model.relative_error_ < 1e-10
     w = np.linalg.solve(X[:2200].T @ X[:2200] + 1e-3 * np.eye(30), X[:2200].T @ y[:2200])
@@ -271,9 +262,9 @@ def test_all_ranks_of_one_block_are_scored_by_ridge_on_nystroem_features():
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(300)
     kernel = krein.RBF(gamma=0.5)
     known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
-    limits = replace(SMALL, held_out_rows=100)
-    trials = selection._Trials(X, kernel, Chooser(y, "regression", False, limits), known, 0, 0)
-    found = trials._one_block([5, 20, 40], kernel)
+    policy = replace(SMALL, held_out_rows=100)
+    trials = selection._Trials(X, kernel, Chooser(y, "regression", False, policy), known, 0, 0)
+    found = trials.one_block([5, 20, 40])
     assert [t.rank for t in found] == [5, 20, 40]
     rows = np.setdiff1d(np.arange(300), trials.held)
     landmarks = stream(0, 34).permutation(rows)[:40]
@@ -296,10 +287,10 @@ def trials_features(kernel, X, landmarks, rows):
 def test_a_clearly_lower_score_is_not_taken_to_save_memory():
     X, y = wiggly(2100)
     known = {"n_blocks": "auto", "rank": "auto", "max_memory": None, "dtype": "auto"}
-    want = Chooser(y, "regression", False, replace(SMALL, free_bytes=0.0))
+    want = Chooser(y, "regression", False, replace(SMALL, free_memory=0.0))
     trials = selection._Trials(X, krein.RBF(gamma=30.0), want, known, 0, 0)
-    trials.over_blocks()
-    chosen, best = trials.smallest(trials.best), trials.best
+    best = propose(trials)
+    chosen = trim(trials, best)
     more = trials.losses[chosen.key] - trials.losses[best.key]
     assert more.mean() <= more.std() / np.sqrt(len(more))
     assert chosen.nbytes <= best.nbytes

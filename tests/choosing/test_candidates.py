@@ -1,277 +1,143 @@
-import math
+"""Bytes of every shape are those of the factorization, what is tried within a memory limit fits it, and it is shown."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from krein.approximation.clusters import partition
-from krein.arrays import stream
-from krein.choosing import candidates as choice
-from krein.choosing import forecast
-from krein.choosing.candidates import Look, propose, stored_bytes
-from krein.choosing.forecast import squared_errors
-from krein.errors import InputError
-from krein.kernels import RBF, TL1, Evaluator, Linear, Precomputed
+import krein
+from krein.approximation.building import APART
+from krein.choosing.by_score import tried_within
+from krein.choosing.candidates import Candidate, Selection, bytes_of, held_bytes, highest_rank, shapes, shapes_within
+from krein.estimators.cache import clear_cache
+from krein.factorization.storage import STORAGE
+from krein.policy import DEFAULT
+from strategies import dense_twin
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_samples():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "SAMPLE", (200, 200))
-        yield
-
-
-def points(n, d=3, seed=0):
-    return np.random.default_rng(seed).random((n, d))
-
-
-def best_errors(K, labels, ranks):
-    """|K - PKP|² for the projector P onto the k leading left singular vectors of each block row, and its diagonal's."""
-    every, diagonal = [], []
-    for k in range(1, ranks + 1):
-        P = np.zeros_like(K)
-        for i in np.unique(labels):
-            mine = np.flatnonzero(labels == i)
-            U = np.linalg.svd(K[mine], full_matrices=False)[0][:, :k]
-            P[np.ix_(mine, mine)] = U @ U.T
-        E = K - P @ K @ P
-        every.append((E**2).sum())
-        diagonal.append((E.diagonal() ** 2).sum())
-    return np.array(every), np.array(diagonal)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 4), st.booleans())
-def test_the_curve_is_that_of_the_best_bases_at_every_rank(seed, n_blocks, definite):
+def rows(n: int, seed: int = 0):
     rng = np.random.default_rng(seed)
-    m, ranks = 24, 9
-    K = rng.standard_normal((m, m))
-    K = K @ K.T if definite else K + K.T
-    labels = rng.integers(n_blocks, size=m)
-    found = squared_errors(K, labels, ranks)
-    every, diagonal = best_errors(K, labels, ranks)
-    total = (K**2).sum()
-    np.testing.assert_allclose(found.diagonal * m, diagonal, atol=1e-9 * total)
-    np.testing.assert_allclose(found.apart * m * (m - 1) + found.diagonal * m, every, atol=1e-9 * total)
-    np.testing.assert_allclose(found.K_apart * m * (m - 1) + found.K_diagonal * m, total)
-
-
-@pytest.mark.parametrize("n_blocks", [1, 4, 12])
-def test_the_forecast_from_a_sample_is_near_the_best_error_of_all_rows(n_blocks):
-    X, kernel = points(1500, 4), RBF(gamma=2.0)
-    K = kernel(X)
-    labels = partition(X, n_blocks, Evaluator(kernel), 0).labels
-    expected, _ = forecast.Curves(X, Evaluator(kernel), 1, 1500, 600).errors(n_blocks, 40)
-    for k in (2, 5, 12):
-        captured = 0.0
-        rows = [K[labels == i] for i in range(n_blocks)]
-        bases = [_range(A, k) for A in rows]
-        for i, U in enumerate(bases):
-            for j, V in enumerate(bases):
-                captured += (((U.T @ rows[i])[:, labels == j] @ V) ** 2).sum()
-        true = math.sqrt(1.0 - captured / (K**2).sum())
-        assert expected[k - 1] == pytest.approx(true, rel=0.2)
-
-
-def _range(A, k):
-    Y = np.random.default_rng(0).standard_normal((A.shape[1], k + 10))
-    Q = np.linalg.qr(A @ Y)[0]
-    for _ in range(2):
-        Q = np.linalg.qr(A @ (A.T @ Q))[0]
-    return Q @ np.linalg.svd(Q.T @ A, full_matrices=False)[0][:, :k]
-
-
-@pytest.mark.parametrize("n", [3000, 100_000])
-def test_an_identity_needs_a_rank_for_every_row(n):
-    K = np.eye(400)
-    curves = forecast.Curves(np.arange(400), Evaluator(Precomputed(K)), 0, 400, 400)
-    curves.n = n  # as if the sample were of n rows
-    errors, _ = curves.errors(1, n)
-    ranks = np.arange(1, len(errors) + 1)
-    np.testing.assert_allclose(errors[:2000] ** 2, 1 - ranks[:2000] / n, rtol=0.05)
+    X = rng.uniform(size=(n, 3))
+    return X, np.sin(15.0 * X[:, 0]) * np.cos(15.0 * X[:, 1]) > 0.0
 
 
 def test_bytes_are_those_of_bases_core_order_and_maps():
-    assert stored_bytes(1000, 4, 10, "float64") == 1000 * 10 * 8 + 40**2 * 8 + 1000 * 8
-    assert stored_bytes(1000, 4, 10, "int8") == 1000 * 10 + 40**2 * 8 + 1000 * 8 + 4 * 10**2 * 8
+    assert bytes_of(1000, 4, 10, "float64") == 1000 * 10 * 8 + 40**2 * 8 + 1000 * 8
+    assert bytes_of(1000, 4, 10, "int8") == 1000 * 10 + 40**2 * 8 + 1000 * 8 + 4 * 10**2 * 8
 
 
-def test_a_smaller_error_takes_more_bytes_and_more_bytes_give_a_smaller_error():
-    X, evaluator = points(3000), Evaluator(RBF(gamma=8.0))
-    found = [propose(X, evaluator, 0, max_error=e) for e in (0.1, 0.03, 0.01)]
-    assert all(p.error <= e and p.reason == "target met" for p, e in zip(found, (0.1, 0.03, 0.01), strict=True))
-    assert found[0].nbytes < found[1].nbytes < found[2].nbytes
-    kept = [propose(X, evaluator, 0, max_memory=b) for b in (1e5, 2e5, 4e5)]
-    assert all(p.nbytes <= b for p, b in zip(kept, (1e5, 2e5, 4e5), strict=True))
-    assert kept[0].error > kept[1].error > kept[2].error
+@settings(max_examples=40, deadline=None)
+@given(st.integers(20, 160), st.integers(1, 6), st.integers(1, 12), st.sampled_from(STORAGE), st.booleans())
+@example(1400, 40, 14, "float64", False)  # more directions than a dense core of uncoupled blocks has
+@example(1400, 40, 14, "float32", False)
+@example(1400, 40, 14, "float64", True)
+def test_the_bytes_of_a_shape_are_those_of_its_factorization(n, n_blocks, rank, dtype, coupled):
+    """Where clusters are smaller than the rank, or columns of small types need a second number, entry by entry."""
+    X, kernel = rows(n, seed=n_blocks)[0], krein.RBF(gamma=50.0)
+    f = krein.approximate(
+        X, kernel, n_blocks=n_blocks, rank=rank, drop=0.0 if coupled else 1.0, dtype=dtype, random_state=0
+    ).factorization
+    columns = [B.shape[1] for B in f.bases]
+    if set(f.ranks) == set(columns) == {rank} and f.maps is None if dtype == "float64" else set(columns) == {rank}:
+        assert f.nbytes == bytes_of(n, f.n_blocks, rank, dtype, coupled)
+    core = f.rank**2 if coupled or f.rank <= APART else f.rank + 2 * f.n_blocks
+    maps = 0 if f.maps is None else np.dot(columns, f.ranks)
+    held = held_bytes(n, sum(B.size for B in f.bases), core, maps, dtype)
+    assert f.nbytes == held + (8 * maps if dtype == "float64" else 0)
 
 
-@settings(max_examples=10)
-@given(st.floats(5e-3, 0.5), st.sampled_from(choice.STORAGE), st.integers(0, 5))
-def test_no_choice_on_the_table_that_meets_the_target_takes_fewer_bytes(target, dtype, seed):
-    p = propose(POINTS, Evaluator(RBF(gamma=4.0)), seed, max_error=target, dtype=dtype)
-    assert p.nbytes == stored_bytes(len(POINTS), p.n_blocks, p.rank, p.dtype)
-    assert p.dtype == dtype
-    meeting = [a.nbytes for a in p.looks if a.error <= target]
-    assert p.nbytes == min(meeting) if meeting else p.error <= choice.GAIN * min(a.error for a in p.looks)
+@given(st.integers(10, 5000), st.floats(1e3, 1e7), st.integers(1, 60), st.integers(0, 300), st.sampled_from(STORAGE))
+def test_the_highest_rank_fits_and_no_higher_one_does(n, room, n_blocks, limit, dtype):
+    for coupled in (True, False):
+        fits = [k for k in range(1, limit + 1) if bytes_of(n, n_blocks, k, dtype, coupled) <= room]
+        assert highest_rank(n, room, n_blocks, limit, dtype, coupled) == max(fits, default=0)
 
 
-POINTS = points(260)
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ({"n_blocks": 5}, "n_blocks"),
-        ({"rank": 7}, "rank"),
-        ({"dtype": "float16"}, "dtype"),
-        ({"n_blocks": 300}, "n_blocks"),
-    ],
-)
-@pytest.mark.parametrize("limit", [{"max_error": 0.02}, {"max_memory": 3e6}, {}])
-def test_what_is_given_is_kept(given, kept, limit):
-    p = propose(points(3000), Evaluator(RBF(gamma=4.0)), 0, **given, **limit)
-    assert getattr(p, kept) == given[kept]
-    assert all(getattr(a, kept) == given[kept] for a in p.looks)
-
-
-def test_blocks_and_rank_given_leave_only_the_type():
-    p = propose(points(3000), Evaluator(RBF(gamma=4.0)), 0, n_blocks=4, rank=9, max_memory=2e5)
-    assert (p.n_blocks, p.rank, p.reason) == (4, 9, "as asked")
-    assert p.nbytes <= 2e5
-
-
-def test_the_type_is_the_datas_own_unless_memory_calls_for_less():
-    X, evaluator = points(3000), Evaluator(RBF(gamma=8.0))
-    free = propose(X, evaluator, 0, max_error=0.02)
-    assert free.dtype == "float64"
-    assert propose(X, evaluator, 0, max_error=0.02, own_dtype="float32").dtype == "float32"
-    roomy = propose(X, evaluator, 0, max_error=0.02, max_memory=2.0 * free.nbytes)
-    assert (roomy.n_blocks, roomy.rank, roomy.dtype) == (free.n_blocks, free.rank, "float64")
-    tight = propose(X, evaluator, 0, max_error=0.02, max_memory=0.6 * free.nbytes)
-    assert tight.dtype != "float64"
-    assert tight.error <= 0.02
-    assert tight.nbytes <= 0.6 * free.nbytes
-
-
-def test_what_cannot_be_met_gives_the_best_there_is_and_says_so():
-    X, evaluator = points(3000, 4), Evaluator(RBF(gamma=8.0))
-    p = propose(X, evaluator, 0, max_error=1e-3, max_memory=2e5)
-    assert p.reason == "memory budget"
-    assert p.error > 1e-3
-    assert 1.5e5 < p.nbytes <= 2e5
-    assert propose(X, evaluator, 0, max_error=1e-3, rank=5).reason == "rank limit"
-    assert propose(X, evaluator, 0, max_error=1e-3, dtype="int8").error > 1e-3  # rounding alone is more
-
-
-def test_the_default_is_two_percent_in_a_gibibyte():
-    X, evaluator = points(2500), Evaluator(TL1(rho=2.1))
-    assert propose(X, evaluator, 3) == propose(X, evaluator, 3, max_error=0.02, max_memory=2**30)
-
-
-@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
-def test_the_scale_of_the_similarities_does_not_matter(scale):
-    K = RBF(gamma=4.0)(points(300))
-    one = propose(np.arange(300), Evaluator(Precomputed(K)), 0, max_error=0.05)
-    other = propose(np.arange(300), Evaluator(Precomputed(scale * K)), 0, max_error=0.05)
-    assert (one.n_blocks, one.rank) == (other.n_blocks, other.rank)
-    assert one.error == pytest.approx(other.error, rel=1e-6)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0, -3.0])
-def test_a_constant_kernel_has_rank_one(value):
-    p = propose(np.arange(300), Evaluator(Precomputed(np.full((300, 300), value))), 0)
-    assert (p.n_blocks, p.rank, p.error) == (1, 1, 0.0)
-
-
-def test_an_exact_low_rank_is_found_and_not_exceeded():
-    X = np.random.default_rng(0).standard_normal((3000, 6))
-    p = propose(X, Evaluator(Linear()), 0, max_error=1e-6, n_blocks=1)
-    assert (p.rank, p.error) == (6, 0.0)
-    assert propose(X, Evaluator(Linear()), 0, max_memory=1e8, n_blocks=1).rank == 6
-
-
-def test_duplicates_leave_fewer_clusters_and_no_warning():
-    X = np.repeat(points(5), 600, axis=0)
-    p = propose(X, Evaluator(RBF(gamma=30.0)), 0)
-    assert p.error <= 0.02
-    assert p.n_blocks * p.rank <= 40
-
-
-def test_sparse_rows_and_float32_rows_get_the_proposal_of_dense_ones():
-    X = points(2500) * (points(2500, seed=1) > 0.5)
-    asked = {"max_error": 0.03}
-    dense = propose(X, Evaluator(RBF(gamma=2.0)), 0, **asked)
-    for same in (sp.csr_matrix(X), X.astype(np.float32)):
-        p = propose(same, Evaluator(RBF(gamma=2.0)), 0, **asked)
-        assert p.error <= 0.03
-        assert p.nbytes == pytest.approx(dense.nbytes, rel=0.3)
-
-
-def test_objects_without_vectors_cost_few_similarities():
-    words = ["".join(map(str, w)) for w in np.random.default_rng(0).integers(4, size=(4000, 6))]
-
-    def shared(A, B):
-        a = np.array([list(x) for x in A])
-        b = np.array([list(x) for x in B])
-        return (a[:, None] == b[None]).mean(2)
-
-    evaluator = Evaluator(shared)
-    p = propose(words, evaluator, 0, max_error=0.05)
-    assert p.error <= 0.05
-    assert p.rank <= 24  # a match of letters at 6 places: rank 4 * 6 - 5 over all words
-    assert evaluator.n_evaluations <= choice.DEAR * len(words)
-
-
-def test_an_indefinite_kernel_is_measured_by_magnitude():
-    rng = np.random.default_rng(0)
-    V = np.linalg.qr(rng.standard_normal((400, 12)))[0]
-    K = V @ np.diag([(-1.0) ** i * 2.0 ** (-i) for i in range(12)]) @ V.T
-    p = propose(np.arange(400), Evaluator(Precomputed(K)), 0, n_blocks=1, max_error=0.05)
-    assert 4 <= p.rank <= 6  # 2^-k falls below 0.05 / BUILT at 5
-
-
-def test_too_little_memory_is_an_error_that_says_how_much():
-    with pytest.raises(InputError, match=r"max_memory must be at least 27016 bytes for 3000 objects; got 1000") as e:
-        propose(points(3000), Evaluator(RBF()), 0, max_memory=1000.0)
-    assert "Allow more" in str(e.value)
-    with pytest.raises(InputError, match="with n_blocks=10 and rank=50"):
-        propose(points(3000), Evaluator(RBF()), 0, max_memory=1e5, n_blocks=10, rank=50)
-
-
-def test_a_million_rows_stay_within_the_limits_of_the_core():
-    X = np.random.default_rng(0).random((1_000_000, 2), dtype=np.float32)
-    rows = stream(0, 1).choice(1_000_000, 300)
-    curves = forecast.Curves(X[rows], Evaluator(RBF(gamma=300.0)), 0, 300, 300)
-    curves.n = 1_000_000
-    request = choice._Request(1_000_000, 1e-3, math.inf, None, None, ("float32",))
-    p = choice._search(request, curves)
-    assert p.n_blocks * p.rank <= forecast.LARGEST_CORE
-    assert all(a.n_blocks == 1 or a.n_blocks * a.rank * choice.ROWS_PER_RANK <= 1_000_000 for a in p.looks)
-
-
-def test_the_same_seed_gives_the_same_proposal():
-    X, evaluator = points(2500), Evaluator(RBF(gamma=6.0))
-    assert propose(X, evaluator, 5) == propose(X, evaluator, 5)
-
-
-def test_a_proposal_prints_as_a_table():
-    look = Look(8, 16, "float32", 640_000, 0.0123, "coarse")
-    other = Look(20, 1, "int8", 950, 0.2, "refined")
-    p = choice.Proposal(8, 16, "float32", 640_000, 0.0123, "target met", (other, look))
-    head, columns, first, second = str(p).splitlines()
-    assert head == "target met:"
+def test_what_was_tried_prints_as_one_table_with_the_columns_that_are_known():
+    one = Candidate(8, 16, "float32", 640_000, error=0.0123, stage="coarse")
+    other = Candidate(20, 1, "int8", 950, error=0.2, stage="refined")
+    head, columns, first, second = str(Selection((one, other), "target met", 0)).splitlines()
+    assert head == "target met"
     assert columns.split() == ["blocks", "rank", "type", "bytes", "error", "stage"]
     assert first.split() == ["8", "16", "float32", "640", "kB", "0.012", "coarse", "<-", "chosen"]
     assert second.split() == ["20", "1", "int8", "950", "B", "0.2", "refined"]
     assert first.index("coarse") == second.index("refined") == columns.index("stage")
+    scored = Candidate(3, 5, "float64", 950, score=0.75, seconds=0.5, coupled=False, kernel=krein.RBF(gamma=2.0))
+    head, columns, row = str(Selection((scored,), "the best", n_scored=70, seconds=1.0)).splitlines()
+    assert head == "the best; 70 rows scored; chosen in 1 s"
+    assert columns.split() == ["blocks", "rank", "type", "coupled", "gamma", "bytes", "score", "seconds"]
+    assert row.split() == ["3", "5", "float64", "no", "2", "950", "B", "0.7500", "0.50"]
 
 
-def test_directions_found_by_iteration_capture_what_the_singular_vectors_do():
-    A = RBF(gamma=3.0)(points(700, 5), points(900, 5, seed=1))
-    U = forecast._leading(A, 60)
-    np.testing.assert_allclose(U.T @ U, np.eye(60), atol=1e-12)
-    tail = np.sqrt(np.cumsum(np.linalg.svd(A, compute_uv=False)[::-1] ** 2)[::-1])
-    for k in (1, 10, 60):
-        assert np.linalg.norm(A - U[:, :k] @ (U[:, :k].T @ A)) == pytest.approx(tail[k], rel=0.02)
+@pytest.mark.parametrize(("n_blocks", "rank"), [(40, 16), (150, 8), (300, 12)])
+def test_the_bytes_of_blocks_on_their_own_are_an_upper_bound_and_near(n_blocks, rank):
+    X, _ = rows(2400)
+    f = krein.approximate(
+        X, krein.RBF(gamma=5.0), n_blocks=n_blocks, rank=rank, drop=1.0, dtype="float64", random_state=0
+    ).factorization
+    forecast = bytes_of(2400, n_blocks, rank, "float64", coupled=False)
+    assert 0.6 * forecast <= f.nbytes <= forecast
+
+
+def test_blocks_on_their_own_hold_their_core_in_r_numbers_and_are_the_same_matrix():
+    X, _ = rows(700)
+    a = krein.approximate(X, krein.RBF(gamma=5.0), n_blocks=60, rank=40, drop=1.0, random_state=0)
+    f = a.factorization
+    assert f.rank > 512  # or the core is dense
+    assert f.core.nbytes <= 8 * f.rank + 16 * f.n_blocks
+    K, exact = dense_twin(f), krein.RBF(gamma=5.0)(X)
+    label = np.empty(700, dtype=int)
+    for i, (span, _) in enumerate(f.spans):
+        label[f.order[span]] = i
+    own = label[:, None] == label
+    whole = np.isin(label, [i for i, (span, _) in enumerate(f.spans) if span.stop - span.start <= 40])
+    inside = own & whole & whole[:, None]
+    assert inside.sum() > 5000
+    assert np.abs(K - exact)[inside].max() < 1e-6  # blocks of no more rows than the rank are kept whole
+    assert (K[~own] == 0.0).all()
+    np.testing.assert_allclose(f.to_dense(), K, atol=1e-12)
+    np.testing.assert_allclose(f.solve(X, ridge=0.1), np.linalg.solve(K + 0.1 * np.eye(700), X), atol=1e-8)
+    new = X[:50] + 1e-3  # the maps followed the turn
+    expected = krein.RBF(gamma=5.0)(new, X)
+    found = a.kernel_rows(new)
+    met = (found != 0.0) & whole
+    assert met.sum() > 300
+    assert np.abs(found - expected)[met].max() < 1e-4
+
+
+@pytest.mark.parametrize("room", [1e5, 3e5, 1e6, 1e7])
+def test_candidates_fit_and_given_blocks_and_ranks_are_kept(room):
+    n = 5000
+    for shape in shapes(n, DEFAULT):
+        for k, dtype in shapes_within(n, room, ("float64", "float16", "int8"), shape, DEFAULT):
+            assert bytes_of(n, shape[0], k, dtype, shape[1]) <= room
+    assert {c for c, _ in shapes(n, DEFAULT, 7)} == {7}
+    assert all(k == 5 for k, _ in shapes_within(n, room, ("float64",), (40, False), DEFAULT, 5))
+
+
+def test_the_best_score_that_fits_is_found_and_what_takes_too_much_goes_down_in_rank():
+    calls = []
+
+    def score(n_blocks, rank, coupled, dtype):
+        calls.append(dtype)
+        held = bytes_of(4000, n_blocks, rank, dtype, coupled) * (1.5 if dtype == "int8" else 1.0)
+        good = (not coupled) * n_blocks + 0.001 * rank
+        return Candidate(n_blocks, rank, dtype, round(held), score=good, coupled=coupled)
+
+    tried = tried_within(4000, 6e5, ("float64", "float16", "int8"), None, None, DEFAULT, score)
+    assert {"float64", "int8"} <= set(calls)
+    assert all(t.nbytes <= 6e5 for t in tried)
+    assert max(tried, key=lambda t: t.score).n_blocks == max(c for c, coupled in shapes(4000, DEFAULT) if not coupled)
+    assert tried_within(4000, 1e3, ("float64",), None, None, DEFAULT, score) == []
+
+
+@pytest.mark.parametrize("room", [1.5e5])
+def test_a_machine_keeps_its_memory_and_learns(room):
+    clear_cache()
+    X, y = rows(2600)
+    model = krein.SVC(kernel=krein.RBF(gamma=20.0), C=10.0, max_memory=room, random_state=0).fit(X[:2200], y[:2200])
+    assert model.approximation_.factorization.nbytes <= room
+    assert model.selection_.tried
+    assert model.score(X[2200:], y[2200:]) > 0.85

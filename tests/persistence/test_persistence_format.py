@@ -73,6 +73,24 @@ def test_files_of_earlier_formats_are_still_read(name):
         assert np.allclose(model.decision_function(told["new"]), told["decided"], rtol=1e-9, atol=1e-12)
 
 
+def test_what_was_tried_is_read_from_files_that_had_other_classes_for_it():
+    """Format 2 had "Choice" and "Trial" for a choice by score, "Search" and "Look" for one by error."""
+    told = json.loads((GOLDEN / "v2-selected-by-score.json").read_text(encoding="utf-8"))["selection"]
+    found = krein.load(GOLDEN / "v2-selected-by-score.krein").selection_
+    assert {name: getattr(found, name) for name in ("n_blocks", "rank", "drop", "reason", "n_scored")}.items() <= (
+        told.items()
+    )
+    assert [t.score for t in found.tried] == told["scores"]
+    assert [t.nbytes for t in found.tried] == told["nbytes"]
+    assert (found.chosen.n_blocks, found.chosen.rank) == (told["n_blocks"], told["rank"])
+    told = json.loads((GOLDEN / "v2-selected-by-error.json").read_text(encoding="utf-8"))["search"]
+    found = krein.load(GOLDEN / "v2-selected-by-error.krein").approximation_.search_
+    assert (found.reason, found.error.relative) == (told["reason"], told["relative"])
+    assert [t.stage for t in found.tried] == told["stages"]
+    assert [t.error for t in found.tried] == told["errors"]
+    assert found.chosen.stage == "kept"
+
+
 @pytest.mark.slow
 def test_importing_krein_imports_no_safetensors():
     code = "import sys; from krein import *; print('safetensors' in sys.modules)"

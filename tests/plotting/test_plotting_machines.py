@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from scipy.stats import norm
 from sklearn.linear_model import Ridge
 
 import krein
+from krein.choosing.candidates import Candidate, Selection
 from krein.errors import InputError
 from krein.solvers import solve_dual
 
@@ -206,10 +206,10 @@ def test_a_machine_that_chose_by_score_shows_scores(data):
     ridge = krein.KernelRidge(n_blocks=1, rank=5).fit(data.X, data.X[:, 0])
     kernel = ridge.approximation_.kernel
     trials = [
-        SimpleNamespace(n_blocks=c, rank=k, coupled=coupled, kernel=kernel, score=s, nbytes=b, dtype="auto")
+        Candidate(c, k, "float64", b, score=s, coupled=coupled, kernel=kernel)
         for c, k, coupled, s, b in ((12, 64, False, 0.76, 4_000_000), (8, 128, True, 0.78, 22_000_000))
     ]
-    ridge.selection_ = SimpleNamespace(tried=trials, n_blocks=8, rank=128, drop=0.0, kernel=kernel, dtype="auto")
+    ridge.selection_ = Selection(tuple(trials), "the best score", 1, kernel=kernel)
     display = MemoryDisplay.from_estimator(ridge)
     assert line(display, "on their own").get_ydata().tolist() == [0.76]
     assert line(display, "coupled").get_xdata().tolist() == [22_000_000]

@@ -11,16 +11,17 @@ from krein.approximation.approximation import Approximation
 from krein.approximation.building import Parts, build, build_whole
 from krein.approximation.landmark import usual
 from krein.approximation.request import Request
-from krein.choosing.by_error import Search, search
-from krein.choosing.candidates import Look
+from krein.choosing.by_error import search
+from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError
 from krein.kernels import Evaluator, counting
 from krein.kernels.validation import check_similarity
-from krein.policy import DEFAULT
+from krein.policy import DEFAULT, Policy
 
 __all__ = ["approximate", "whole_approximation"]
 
-AUTO_BLOCKS, AUTO_RANK = 10, 64
+# Blocks and rank of coupling="pairwise", and with total_rank, where they are left open.
+UNSEARCHED_SHAPE = (10, 64)
 
 
 def approximate(
@@ -41,6 +42,7 @@ def approximate(
     n_jobs: int | None = None,
     random_state: Any = None,
     verbose: int = 0,
+    policy: Policy | None = None,
 ) -> Approximation:
     """Approximate the kernel matrix of X as U M Uᵀ + s I, in n k + r² numbers instead of n².
 
@@ -88,6 +90,8 @@ def approximate(
     random_state : int, RandomState, Generator or None
     verbose : int
         Above 0: progress bars.
+    policy : Policy, optional
+        The limits of what is chosen; None is ``krein.Policy()``.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def approximate(
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
         check_similarity(plan.objects, evaluator)
-        parts, found = _parts(plan, evaluator)
+        parts, found = _parts(plan, evaluator, policy or DEFAULT)
     return Approximation(
         plan.kernel,
         plan.objects,
@@ -118,9 +122,9 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
     """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
     with counting() as spent:
         plan = Request.check(
-            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True,
-            landmarks="uniform", allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64",
-            n_jobs=None, random_state=random_state, verbose=0,
+            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True, landmarks="uniform",
+            allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
+            random_state=random_state, verbose=0,
         )  # fmt: skip
         evaluator = Evaluator(plan.kernel)
         check_similarity(plan.objects, evaluator, whole=True)
@@ -129,16 +133,17 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
     return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
 
 
-def _whole(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search]:
+def _whole(plan: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:
     start = time.perf_counter()
     one = (plan.n_blocks or 1) == 1
     parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
     f = parts.factorization
-    look = Look(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, 0.0, "exact")
-    return parts, Search((look,), f"exact, as {plan.n} objects are few", None, 0.0, time.perf_counter() - start)
+    exact = Candidate(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, error=0.0, stage="exact")
+    why, taken = f"exact, as {plan.n} objects are few", time.perf_counter() - start
+    return parts, Selection((exact,), why, 0, build_seconds=taken)
 
 
-def _parts(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search | None]:
+def _parts(plan: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
     if plan.n_blocks is not None and plan.rank is not None and not limited:
@@ -149,12 +154,12 @@ def _parts(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search | None]:
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
                 f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
             )
-        blocks, rank = (1, n) if n <= DEFAULT.exact_rows else (AUTO_BLOCKS, AUTO_RANK)
+        blocks, rank = (1, n) if n <= policy.exact_rows else UNSEARCHED_SHAPE
         if plan.coupling == "landmark":
             blocks, rank = usual(n)
         plan = replace(plan, n_blocks=plan.n_blocks or blocks, rank=plan.rank or rank)
         return build(plan, evaluator), None
-    exact = 16.0 * n * n + 8.0 * n
-    if n <= DEFAULT.exact_rows and plan.rank is None and not plan.drop and exact <= (plan.max_memory or math.inf):
+    fits = bytes_of(n, 1, n, "float64") <= (plan.max_memory or math.inf)
+    if n <= policy.exact_rows and plan.rank is None and not plan.drop and fits:
         return _whole(plan, evaluator)
-    return search(plan, evaluator)
+    return search(plan, evaluator, policy)

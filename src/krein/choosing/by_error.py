@@ -1,9 +1,9 @@
-"""Blocks, ranks and storage type chosen by themselves: a forecast, one build with room to spare, and a measured trim.
+"""Blocks, ranks and storage type by the relative error: a request in, the parts of an approximation out.
 
-`choice` forecasts from a small matrix. Here the proposal is built with more directions than it asks for, its error is
-measured on sampled entries, and the directions that carry least per byte go until the target or the budget is met:
-the bases are orthonormal, so what each of them carries is known from the core. Only where all of them are not enough
-is anything built twice.
+Five steps, in this order. `propose` completes the request by a forecast from a small sample. `build` makes bases with
+more directions than proposed. `measure` estimates the error on sampled entries. `trim` gives up the directions that
+carry least per byte, until the target or the memory is just met: the bases are orthonormal, so the core tells what each
+of them carries. `finish` stores the result. Only where all directions together miss the target is anything built again.
 """
 
 from __future__ import annotations
@@ -16,153 +16,372 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from krein.approximation.building import Parts, draft, finish, ranks_of
-from krein.approximation.clusters import LANDMARKS, partition
+from krein.approximation.building import Parts, draft, ranks_of
+from krein.approximation.building import finish as finished_parts
+from krein.approximation.clusters import LANDMARKS, Partition, partition
 from krein.approximation.error import Entries, ErrorEstimate
 from krein.approximation.request import Request
 from krein.approximation.shared import Draft, Effort
 from krein.arrays import Array, Indices, stream
-from krein.choosing.candidates import MAX_ERROR, MAX_MEMORY, SIZES, Look, Proposal, aligned, propose, stored_bytes
-from krein.choosing.forecast import LARGEST_CORE
+from krein.choosing.candidates import ITEM_BYTES, Candidate, Selection, bytes_of, held_bytes, highest_rank
+from krein.choosing.forecast import ONE_BLOCK_SHARE, STORAGE_ERROR, USED_MEMORY, Goal, proposal
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.kernels import Evaluator
 from krein.kernels.validation import is_bare
+from krein.policy import Policy
 
-__all__ = ["Search", "search"]
+__all__ = ["search"]
 
-SAMPLES = (2_000, 8_000)  # entries looked at to measure an error, the more where what they leave open costs
-VAGUE = 1.2  # times the bytes, or another build
-DENSE = 2048  # rows of a core that is made dense to be looked at: quicker than block by block
-SAFE = 0.95  # of the target: what trimming may use up
-GAIN = 0.95  # of the error before: a larger rank that gains less is the last one tried
-AS_GOOD = 1.01  # times the best error, where the target is out of reach
-GROWTH = (1.2, 2.0)  # how much the rank grows where all directions together miss the target
-ROUNDS = 4  # builds, at most
-TIGHT = 0.5  # of the room: what small types take is known only once they are filled
-DEAR, SHARE, LEAST = 1024, 5, 256  # similarities an object may take where they are all there is: at most, 1 / of n
-UNSEEN = 1e-7  # a forecast below this is zero as far as the forecast can see
-ROUGH = {"float64": 0.0, "float32": 1e-6, "float16": 2e-4, "int8": 4e-3}  # what storage may add, in squares
-
-
-@dataclass(frozen=True)
-class Search:
-    """What was tried, and why it ended: forecasts from a small sample, then errors measured on sampled entries."""
-
-    tried: tuple[Look, ...]
-    reason: str
-    error: ErrorEstimate | None  # of the result; None where it is exact
-    seconds: float  # spent on choosing,
-    build_seconds: float  # and on building
-
-    def __str__(self) -> str:
-        error = "" if self.error is None else f", error {self.error}"
-        return f"{self.reason}{error}; chosen in {self.seconds:.2g} s, built in {self.build_seconds:.2g} s\n" + aligned(
-            self.tried
-        )
+# An error is measured on the first number of entries, and on the second where the first leave open what it costs.
+SAMPLED_ENTRIES = (2_000, 8_000)
+# An interval is too wide where its two ends differ by this factor in bytes.
+WIDE_INTERVAL = 1.2
+# A core with at most this many rows is made dense to be measured, which is quicker than block by block.
+DENSE_ROWS = 2048
+# Trimming aims at this share of the target.
+AIMED_SHARE = 0.95
+# A higher rank whose error is above this share of the error before is the last one built.
+LAST_GAIN = 0.95
+# Where the target is out of reach, an error up to this many times the best is as good.
+AS_GOOD = 1.01
+# The rank grows at least and at most by these factors where all directions together miss the target.
+RANK_GROWTH = (1.2, 2.0)
+# A choice builds at most this many times.
+MOST_BUILDS = 4
+# Bytes above this share of the memory are checked as stored, since what small types take is known only then.
+CHECKED_SHARE = 0.5
+# An error forecast below this is zero to the precision of the forecast.
+FORECAST_PRECISION = 1e-7
 
 
-def search(plan: Request, evaluator: Evaluator) -> tuple[Parts, Search]:
-    """Choose what the plan leaves open, build it, and say what was tried."""
+def search(plan: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection]:
+    """Choose what the plan leaves open, build it, and return what was tried."""
     clock = _Clock()
-    target, budget = plan.max_error, plan.max_memory
-    if target is None and budget is None:
-        target, budget = MAX_ERROR, MAX_MEMORY
-    matrix = 8.0 * plan.n**2  # what K itself takes: nobody wants more
-    room = min(matrix, math.inf if budget is None else budget)
-    with clock.choosing():
-        proposal = propose(
-            plan.objects,
-            evaluator,
-            plan.seed,
-            max_error=target,
-            max_memory=budget,
-            n_blocks=plan.n_blocks,
-            rank=plan.rank,
-            dtype=plan.dtype,
-            own_dtype=plan.own_dtype,
-        )
-    fixed, rank = plan.rank is not None, proposal.rank
-    if target is None and not fixed and proposal.error <= UNSEEN:  # the sample sees no error
-        rank = max(rank, min(2 * rank, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
-    bare = is_bare(plan.objects, plan.kernel)
-    dear, fewer = bare and not fixed, False
-    if bare and fixed and plan.n_blocks is None:
-        proposal, fewer = _affordable(plan, proposal, evaluator, room)
-    if not fixed:
-        rank = min(rank, max(1, _most(plan.n, proposal.n_blocks, proposal.dtype, room)))
-    drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a whole core
-    plan = replace(plan, n_blocks=proposal.n_blocks, rank=rank, dtype=proposal.dtype, drop=drop)
-    clusters = partition(plan.objects, proposal.n_blocks, evaluator, plan.seed)
-    placed = 0 if clusters.embedding is None else len(clusters.embedding.transform)
-    if dear:
-        plan = replace(plan, rank=min(rank, max(1, _payable(plan.n, clusters.n_blocks, evaluator, placed))))
-    tried = list(proposal.looks)
-    before = math.inf
-    rough = ROUGH[proposal.dtype] if target is None else min(ROUGH[proposal.dtype], 0.5 * target)
-    for turn in range(ROUNDS):
-        wanted = ranks_of(plan, clusters, evaluator)
-        found = draft(plan, clusters, wanted, evaluator)
-        found.energies  # noqa: B018  (finishing needs them too, so they are building's)
+    request = Goal.of(
+        plan.n, max_error=plan.max_error, max_memory=plan.max_memory, n_blocks=plan.n_blocks, rank=plan.rank,
+        dtype=plan.dtype, own_dtype=plan.own_dtype, policy=policy,
+    )  # fmt: skip
+    goal = replace(request, max_memory=min(8.0 * plan.n**2, request.max_memory))  # K itself takes no more
+    proposed = propose(plan, evaluator, request, goal, policy, clock)
+    plan, tried, before = proposed.plan, list(proposed.tried), math.inf
+    for turn in range(MOST_BUILDS):
+        built = build(plan, proposed.clusters, evaluator)
         with clock.choosing():
-            core = found.core.to_dense() if found.core.shape[0] <= DENSE else found.core
-            whole = Factorization.from_blocks(found.bases, core, clusters.order)
-            carried = _Carried(found, clusters.sizes, proposal.dtype, rough, wanted if fixed else None)
-            entries = Entries(whole, evaluator, plan.objects, SAMPLES[0], stream(plan.seed, 7, turn))
-            measured = entries.error(whole)
-            if carried.vague(measured, target, room):
-                entries.look(whole, SAMPLES[1], stream(plan.seed, 8, turn))
-                measured = entries.error(whole)
-            kept = int(np.minimum(wanted, found.core.ranks).sum()) if fixed else carried.chosen(measured, target, room)
-            ranks, error = carried.ranks(kept), float(carried.errors(measured.relative)[kept])
-        tried.append(_look(clusters.n_blocks, ranks, proposal.dtype, int(carried.nbytes[kept]), error, "built"))
-        larger = _grown(plan, carried, measured, target, room)
-        if dear and larger is not None and larger > _payable(plan.n, clusters.n_blocks, evaluator, placed):
-            larger = None
-        stuck = measured.relative > GAIN * before
-        if fixed or larger is None or stuck or turn == ROUNDS - 1:
+            measured = measure(plan, proposed.clusters, built, goal, evaluator, turn)
+            ranks, candidate = trim(measured, goal)
+            tried.append(candidate)
+            higher = _higher_rank(plan, measured, proposed, goal, evaluator)
+        if higher is None or measured.error.relative > LAST_GAIN * before or turn == MOST_BUILDS - 1:
             break
-        before = measured.relative
-        plan = replace(plan, rank=larger)
-    del whole, core, carried  # they refer to what finishing gives up
-    tight = budget is not None or tried[-1].nbytes > TIGHT * room  # to hold a limit takes the bases twice
-    parts = finish(plan, clusters, found, ranks.tolist(), evaluator, room if tight else math.inf)
-    f = parts.factorization
+        before, plan = measured.error.relative, replace(plan, rank=higher)
+    limit = goal.max_memory
+    checked = math.isfinite(request.max_memory) or candidate.nbytes > CHECKED_SHARE * limit
+    parts = finish(plan, proposed.clusters, built, ranks, limit if checked else math.inf, evaluator)
     with clock.choosing():
-        final = entries.error(f)  # as it is stored, on the entries that are known
-        if target is not None and final.relative > target >= final.low:  # they may be too few to say so
-            entries.look(f, SAMPLES[1], stream(plan.seed, 9))
-            final = entries.error(f)
-    tried.append(_look(f.n_blocks, np.asarray(f.ranks), f.dtype, f.nbytes, final.relative, "kept"))
-    reason = "target met"
+        error = measured.of_result(parts.factorization, goal.max_error, plan.seed)
+    f = parts.factorization
+    tried.append(_candidate(np.asarray(f.ranks), f.dtype, f.nbytes, error.relative, "kept"))
+    reason = _reason(f, error, request, goal, proposed)
+    return parts, Selection(
+        tuple(tried), reason, len(tried) - 1, error=error, seconds=clock.chosen,
+        build_seconds=clock.total - clock.chosen,
+    )  # fmt: skip
+
+
+# -- propose -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Proposed:
+    """A complete plan and its clusters."""
+
+    plan: Request
+    clusters: Partition
+    tried: tuple[Candidate, ...]
+    per_object: int | None = None  # similarities that an object may take, where objects have nothing else
+    is_limited: bool = False  # whether they, and not the memory, are the limit
+
+
+def propose(plan: Request, evaluator: Evaluator, request: Goal, goal: Goal, policy: Policy, clock: _Clock) -> Proposed:
+    """Complete the plan by the forecast, within what memory and similarities allow."""
+    with clock.choosing():
+        forecast = proposal(plan.objects, evaluator, plan.seed, request)
+    best = forecast.chosen
+    assert best is not None
+    n, c, dtype, rank = plan.n, best.n_blocks, best.dtype, best.rank
+    if plan.rank is None:
+        most = _most(c, dtype, goal)
+        if request.max_error is None and (best.error or 0.0) <= FORECAST_PRECISION:
+            rank = max(rank, min(2 * rank, most))  # the sample shows no error: the rest of the memory may
+        rank = min(rank, max(1, most))
+    per_object = None
+    if is_bare(plan.objects, plan.kernel) and (plan.rank is None or plan.n_blocks is None):
+        per_object = min(policy.object_similarities, max(int(policy.object_share * n), policy.object_least))
+        if plan.rank is not None:
+            c = _payable_blocks(n, c, rank, per_object, evaluator)
+            own = plan.dtype or plan.own_dtype
+            dtype = own if c < best.n_blocks and bytes_of(n, c, rank, own) <= goal.max_memory else dtype
+    clusters = partition(plan.objects, c, evaluator, plan.seed)
+    payable = rank
+    if per_object is not None and plan.rank is None:
+        payable = min(rank, max(1, _payable_rank(n, clusters.n_blocks, per_object, evaluator, _embedded(clusters))))
+    limited = payable < rank or c < best.n_blocks
+    drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a full core
+    plan = replace(plan, n_blocks=c, rank=payable, dtype=dtype, drop=drop)
+    per_object = per_object if limited or request.rank is None else None
+    return Proposed(plan, clusters, forecast.tried, per_object, limited)
+
+
+def _most(n_blocks: int, dtype: str, goal: Goal) -> int:
+    """The highest rank that so many blocks can have in the memory."""
+    limit = -(-goal.n // n_blocks) if n_blocks > 1 else int(ONE_BLOCK_SHARE * goal.n)
+    limit = min(limit, max(1, goal.largest_core // n_blocks))
+    return highest_rank(goal.n, goal.max_memory, n_blocks, limit, dtype)
+
+
+def _embedded(clusters: Partition) -> int:
+    """Similarities that it takes to embed one object."""
+    return 0 if clusters.embedding is None else len(clusters.embedding.transform)
+
+
+def _payable_blocks(n: int, n_blocks: int, rank: int, per_object: int, evaluator: Evaluator) -> int:
+    """The largest number of blocks up to ``n_blocks``, by halves, whose similarities are allowed at this rank."""
+    c = n_blocks
+    while c > 1 and _payable_rank(n, c, per_object, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < rank:
+        c //= 2  # objects are embedded twice, by as many landmarks
+    return c
+
+
+def _payable_rank(n: int, c: int, per_object: int, evaluator: Evaluator, embedded: int) -> int:
+    """The highest rank of c blocks whose bases and core take no more similarities than are left; 0 if none.
+
+    ``embedded`` similarities are still needed to embed each object, as landmarks are chosen among embedded objects.
+    """
+    highest, left = 0, n * (per_object - embedded) - evaluator.n_evaluations
+    for rank in range(1, max(1, n // c) + 1):
+        if 2 * rank * n > left:  # each object is compared with at least as many landmarks
+            break
+        effort = Effort.of(rank, n // c, c, n)
+        coupled = (c * math.ceil(effort.sampled * effort.columns)) ** 2 * (1.0 + 1.0 / c) / 2.0  # i <= j
+        highest = rank if n * (effort.own + effort.outside) + coupled <= left else highest
+    return highest
+
+
+# -- build -------------------------------------------------------------------------------------------------------------
+
+
+def build(plan: Request, clusters: Partition, evaluator: Evaluator) -> Draft:
+    """Bases with more directions than the plan's rank, and their core."""
+    built = draft(plan, clusters, ranks_of(plan, clusters, evaluator), evaluator)
+    built.energies  # noqa: B018  (computed once, and finishing needs them too)
+    return built
+
+
+# -- measure -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The error of all directions together, the entries it was measured on, and what the directions carry."""
+
+    error: ErrorEstimate
+    entries: Entries
+    directions: Directions
+    given_rank: int | None  # directions in all, where the rank was given
+
+    def of_result(self, f: Factorization, target: float | None, seed: int) -> ErrorEstimate:
+        """The error of what is stored, on the known entries, or on more where these leave open if the target is met."""
+        found = self.entries.error(f)
+        if target is not None and found.relative > target >= found.low:
+            self.entries.look(f, SAMPLED_ENTRIES[1], stream(seed, 9))
+            found = self.entries.error(f)
+        return found
+
+
+def measure(plan: Request, clusters: Partition, built: Draft, goal: Goal, evaluator: Evaluator, turn: int) -> Measured:
+    """Measure the error of all directions on sampled entries, on more of them where the interval is too wide."""
+    core = built.core.to_dense() if built.core.shape[0] <= DENSE_ROWS else built.core
+    whole = Factorization.from_blocks(built.bases, core, clusters.order)
+    dtype = plan.dtype or plan.own_dtype
+    expected = min(STORAGE_ERROR[dtype], 0.5 * goal.max_error) if goal.max_error is not None else STORAGE_ERROR[dtype]
+    wanted = None if goal.rank is None else ranks_of(plan, clusters, evaluator)
+    directions = Directions.of(built, clusters.sizes, dtype, expected, wanted)
+    entries = Entries(whole, evaluator, plan.objects, SAMPLED_ENTRIES[0], stream(plan.seed, 7, turn))
+    error = entries.error(whole)
+    if directions.is_vague(error, goal):
+        entries.look(whole, SAMPLED_ENTRIES[1], stream(plan.seed, 8, turn))
+        error = entries.error(whole)
+    given = None if wanted is None else int(np.minimum(wanted, built.core.ranks).sum())
+    return Measured(error, entries, directions, given)
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """The directions of all blocks in the order of what each carries per byte, and what the first of them have.
+
+    ``nbytes`` and ``lost`` have one number for each count of directions kept, (r + 1,).
+    """
+
+    dtype: str
+    storage_error: float  # what storage is expected to add
+    owner: Indices  # block of each direction, (r,)
+    order: Indices  # directions, the most worth first, (r,)
+    least: Indices  # rank that each block keeps at least: 1 if it has any direction
+    nbytes: Indices
+    lost: Array  # squares of the core that are given up
+    held: float  # squares of the core, all of them
+
+    @classmethod
+    def of(
+        cls, built: Draft, sizes: Indices, dtype: str, storage_error: float, first: Indices | None = None
+    ) -> Directions:
+        """Of a draft with blocks of ``sizes`` rows; the ``first`` directions of each block come before others."""
+        counts = np.array([len(e) for e in built.energies])
+        owner = np.repeat(np.arange(len(counts)), counts)
+        number = np.concatenate([np.arange(k) for k in counts])  # place in its block, the strongest first
+        cost = sizes * ITEM_BYTES[dtype] + 16.0 * len(number)
+        worth = -np.concatenate(built.energies) / cost[owner]
+        later = np.zeros(len(number)) if first is None else number >= first[owner]
+        order = np.lexsort((worth, later))
+        rows, squares = sizes[owner[order]], 2 * number[order] + 1  # k² is the sum of the first k odd numbers
+        kept = np.arange(len(number) + 1)
+        nbytes = held_bytes(int(sizes.sum()), _sums(rows), kept**2, _sums(squares), dtype)
+        lost, held = _lost_squares(built, order, counts)
+        return cls(dtype, storage_error, owner, order, np.minimum(1, counts), nbytes, lost, held)
+
+    def ranks(self, kept: int) -> Indices:
+        """The rank of each block where so many directions are kept."""
+        counts = np.bincount(self.owner[self.order[:kept]], minlength=len(self.least))
+        return np.asarray(np.maximum(counts, self.least))
+
+    def errors(self, whole: float) -> Array:
+        """The error for each count of directions kept, (r + 1,), if M is the best core for its bases.
+
+        ``whole`` is the error of all directions. |K|² is what F has, and what it lacks.
+        """
+        norm = self.held / max(1.0 - whole**2, 0.1)
+        return np.asarray(np.sqrt(whole**2 + self.lost / (norm or 1.0) + self.storage_error**2))
+
+    def fewest(self, error: float, goal: Goal) -> int:
+        """How many directions meet the target in the fewest bytes, or carry most in the memory."""
+        fits = max(1, int(np.searchsorted(self.nbytes, goal.max_memory, side="right")) - 1)
+        fits = min(fits, len(self.order))  # a matrix of zeros has no direction
+        if goal.max_error is None:
+            return fits
+        errors = self.errors(error)[: fits + 1]
+        aim = max(AIMED_SHARE * goal.max_error, AS_GOOD * float(errors[-1]))
+        return min(fits, max(1, int(np.argmax(errors <= aim))))
+
+    def is_vague(self, error: ErrorEstimate, goal: Goal) -> bool:
+        """Whether the interval is so wide that it costs bytes, or another build."""
+        if goal.max_error is None:
+            return False
+        sure, likely = (self.errors(e)[-1] <= AIMED_SHARE * goal.max_error for e in (error.high, error.relative))
+        if not likely:
+            return False
+        most, least = (int(self.nbytes[self.fewest(e, goal)]) for e in (error.high, error.relative))
+        return bool(not sure or most > WIDE_INTERVAL * least)
+
+
+def _lost_squares(built: Draft, order: Indices, counts: Indices) -> tuple[Array, float]:
+    """The squares of the core that are lost for each count of directions kept, (r + 1,), and the sum of all squares.
+
+    They are summed from the weakest direction on, as small differences of large sums would be rounding.
+    """
+    place = np.empty(len(order), dtype=np.intp)
+    place[order] = np.arange(len(order))
+    places = np.split(place, np.cumsum(counts)[:-1])  # of the directions of each block, ascending
+    added = np.zeros(len(order))  # what each direction adds to those before it
+    for i, j, square in built.squares():
+        for a, b, s in ((i, j, square), (j, i, square.T)) if i != j else ((i, j, square),):
+            before = np.searchsorted(places[b], places[a])  # how many directions of b come before each of a
+            along = np.concatenate([np.zeros((len(s), 1)), s.cumsum(1)], axis=1)
+            added[places[a]] += 2.0 * along[np.arange(len(s)), before] + (np.diagonal(s) if a == b else 0.0)
+    return np.append(added[::-1].cumsum()[::-1], 0.0), float(added.sum())
+
+
+def _sums(values: Indices) -> Indices:
+    """0, the first value, the sum of the first two, ..."""
+    return np.concatenate([[0], np.cumsum(values)])
+
+
+# -- trim --------------------------------------------------------------------------------------------------------------
+
+
+def trim(measured: Measured, goal: Goal) -> tuple[Indices, Candidate]:
+    """The ranks that meet the goal in the fewest bytes, by the upper end of the interval, and what they come to."""
+    directions, error = measured.directions, measured.error
+    kept = directions.fewest(error.high, goal) if measured.given_rank is None else measured.given_rank
+    ranks, expected = directions.ranks(kept), float(directions.errors(error.relative)[kept])
+    return ranks, _candidate(ranks, directions.dtype, int(directions.nbytes[kept]), expected, "built")
+
+
+def _higher_rank(plan: Request, measured: Measured, proposed: Proposed, goal: Goal, evaluator: Evaluator) -> int | None:
+    """A rank that may reach the target where all directions miss it; None if none is needed, or possible."""
+    errors = measured.directions.errors(measured.error.high)
+    error, before = float(errors[-1]), float(errors[len(errors) // 2])
+    if goal.rank is not None or goal.max_error is None or error <= AIMED_SHARE * goal.max_error:
+        return None
+    assert plan.n_blocks is not None
+    assert plan.rank is not None
+    slope = max(math.log2(before / error), 0.2) if error > 0.0 else 1.0  # the error falls as this power of the rank
+    factor = np.clip(1.05 * (error / (AIMED_SHARE * goal.max_error)) ** (1.0 / slope), *RANK_GROWTH)
+    higher = min(math.ceil(plan.rank * float(factor)), _most(plan.n_blocks, measured.directions.dtype, goal))
+    if higher <= plan.rank:
+        return None
+    clusters, allowed = proposed.clusters, proposed.per_object
+    if allowed is not None and higher > _payable_rank(
+        plan.n, clusters.n_blocks, allowed, evaluator, _embedded(clusters)
+    ):
+        return None
+    return higher
+
+
+# -- finish ------------------------------------------------------------------------------------------------------------
+
+
+def finish(
+    plan: Request, clusters: Partition, built: Draft, ranks: Indices, max_bytes: float, evaluator: Evaluator
+) -> Parts:
+    """Store the strongest directions of each block as asked for."""
+    return finished_parts(plan, clusters, built, ranks.tolist(), evaluator, max_bytes)
+
+
+def _candidate(ranks: Indices, dtype: str, nbytes: int, error: float, stage: str) -> Candidate:
+    return Candidate(len(ranks), round(float(ranks.mean())), dtype, int(nbytes), error=error, stage=stage)
+
+
+def _reason(f: Factorization, error: ErrorEstimate, request: Goal, goal: Goal, proposed: Proposed) -> str:
+    """Why the search ended; warns where the target is missed."""
+    per_object, target = proposed.per_object, request.max_error
     if target is None:
-        reason = "memory budget" if f.nbytes > 0.8 * room else "no gain from more memory"
-        if (dear and plan.rank is not None and plan.rank < rank) or fewer:
-            reason = (
-                f"not the memory but similarities are the limit, {_allowed(plan.n) // plan.n} an object: give n_blocks "
-                "and rank for more"
-            )
-    if target is not None and final.relative > target:
-        reason = "target missed"
-        advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
-        if budget is None and not fixed:
-            advice = "Allow a larger error, another number of blocks, or less drop."
-        if dear or fewer:
-            advice += (
-                f" Similarities are kept to {_allowed(plan.n) // plan.n} an object where nothing else is known of it: "
-                "give n_blocks and rank for more."
-            )
-        elif not fixed and room == matrix:
-            advice += f" No more than the {matrix:.3g} bytes of the matrix itself are used."
-        warn(
-            f"max_error={target:.3g} was not reached: the best found has a relative error of {final} in {f.nbytes} "
-            f"bytes{'' if budget is None else f' of max_memory={budget:.4g}'}. {advice}"
+        if proposed.is_limited:
+            limit = f"not the memory but similarities are the limit, {per_object} an object"
+            return f"{limit}: give n_blocks and rank for more"
+        return "memory budget" if f.nbytes > USED_MEMORY * goal.max_memory else "no gain from more memory"
+    if error.relative <= target:
+        return "target met"
+    fixed, unlimited = request.rank is not None, math.isinf(request.max_memory)
+    advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
+    if unlimited and not fixed:
+        advice = "Allow a larger error, another number of blocks, or less drop."
+    if per_object is not None:
+        advice += (
+            f" Similarities are limited to {per_object} an object where nothing else is known of it: give n_blocks and "
+            "rank for more."
         )
-    return parts, Search(tuple(tried), reason, final, clock.chosen, clock.total - clock.chosen)
+    elif not fixed and goal.max_memory == 8.0 * request.n**2:
+        advice += f" No more than the {goal.max_memory:.3g} bytes of the matrix itself are used."
+    warn(
+        f"max_error={target:.3g} was not reached: the best found has a relative error of {error} in {f.nbytes} "
+        f"bytes{'' if unlimited else f' of max_memory={request.max_memory:.4g}'}. {advice}"
+    )
+    return "target missed"
 
 
 class _Clock:
-    """Seconds spent on choosing, and on everything."""
+    """Seconds spent on choosing, and in all."""
 
     def __init__(self) -> None:
         self.begun, self.chosen = time.perf_counter(), 0.0
@@ -176,134 +395,3 @@ class _Clock:
     @property
     def total(self) -> float:
         return time.perf_counter() - self.begun
-
-
-def _look(n_blocks: int, ranks: Indices, dtype: str, nbytes: int, error: float, stage: str) -> Look:
-    return Look(n_blocks, round(float(ranks.mean())), dtype, int(nbytes), error, stage)
-
-
-def _grown(plan: Request, carried: _Carried, measured: ErrorEstimate, target: float | None, room: float) -> int | None:
-    """A rank that may reach the target where all directions of this one do not; None if none is needed or possible."""
-    errors = carried.errors(measured.high)
-    error, before = float(errors[-1]), float(errors[len(errors) // 2])
-    if target is None or error <= SAFE * target:
-        return None
-    assert plan.n_blocks is not None
-    assert plan.rank is not None
-    slope = max(math.log2(before / error), 0.2) if error > 0.0 else 1.0  # the error falls as this power of the rank
-    factor = min(max(1.05 * (error / (SAFE * target)) ** (1.0 / slope), GROWTH[0]), GROWTH[1])
-    larger = min(math.ceil(plan.rank * factor), _most(plan.n, plan.n_blocks, carried.dtype, room))
-    return larger if larger > plan.rank else None
-
-
-def _allowed(n: int) -> int:
-    return n * min(DEAR, max(n // SHARE, LEAST))
-
-
-def _affordable(plan: Request, proposal: Proposal, evaluator: Evaluator, room: float) -> tuple[Proposal, bool]:
-    """The proposal with its rank, in no more blocks than can be paid for, and whether those are fewer."""
-    n, c = plan.n, proposal.n_blocks
-    while c > 1 and _payable(n, c, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < proposal.rank:
-        c //= 2  # objects are placed twice, by as many landmarks
-    own = plan.dtype or plan.own_dtype
-    dtype = own if stored_bytes(n, c, proposal.rank, own) <= room else proposal.dtype  # more blocks may need less
-    return (replace(proposal, n_blocks=c, dtype=dtype), True) if c < proposal.n_blocks else (proposal, False)
-
-
-def _payable(n: int, c: int, evaluator: Evaluator, placed: int) -> int:
-    """The highest rank that bases and core of c blocks can have with the similarities that are left; 0 if none.
-
-    ``placed`` are those that placing an object takes yet: landmarks are chosen among placed objects.
-    """
-    highest, left = 0, _allowed(n) - evaluator.n_evaluations - n * placed
-    for rank in range(1, max(1, n // c) + 1):
-        if 2 * rank * n > left:  # an object meets so many landmarks at least
-            break
-        effort = Effort.of(rank, n // c, c, n)
-        coupled = (c * math.ceil(effort.sampled * effort.columns)) ** 2 * (1.0 + 1.0 / c) / 2.0  # i <= j
-        highest = rank if n * (effort.own + effort.outside) + coupled <= left else highest
-    return highest
-
-
-def _most(n: int, n_blocks: int, dtype: str, room: float) -> int:
-    """The highest rank that fits."""
-    highest = min(-(-n // n_blocks) if n_blocks > 1 else int(0.6 * n), max(1, LARGEST_CORE // n_blocks))
-    ranks = np.arange(1, highest + 1)
-    return int(np.searchsorted(stored_bytes(n, n_blocks, ranks, dtype), room, side="right"))
-
-
-class _Carried:
-    """What the directions of a draft carry together, taken in the order of what each carries per byte."""
-
-    def __init__(self, found: Draft, sizes: Indices, dtype: str, rough: float, first: Indices | None = None) -> None:
-        self.dtype, self.rough = dtype, rough  # rough: what storage is expected to add
-        counts = np.array([len(e) for e in found.energies])
-        self.owner = np.repeat(np.arange(len(counts)), counts)
-        number = np.concatenate([np.arange(k) for k in counts])  # of each direction in its block, the strongest first
-        cost = sizes * SIZES[dtype] + 16.0 * len(number)
-        worth = -np.concatenate(found.energies) / cost[self.owner]
-        later = np.zeros(len(number)) if first is None else number >= first[self.owner]  # given ranks come first
-        self.order = np.lexsort((worth, later))
-        self.least = np.minimum(1, counts)
-        kept = np.arange(len(number) + 1)
-        owner, number = self.owner[self.order], number[self.order]
-        maps = 0 if dtype == "float64" else 8 * _sums(2 * number + 1)
-        self.nbytes = SIZES[dtype] * _sums(sizes[owner]) + 8 * kept**2 + 8 * int(sizes.sum()) + maps  # (r + 1,)
-        self.lost, self.held = self._squares(found, counts)
-
-    def _squares(self, found: Draft, counts: Indices) -> tuple[Array, float]:
-        """The squares given up where the first 0, 1, .. directions are kept, (r + 1,), and all of them.
-
-        Sums of what is given up, as a difference would be rounding where it is little.
-        """
-        place = np.empty(len(self.order), dtype=np.intp)
-        place[self.order] = np.arange(len(self.order))
-        places = np.split(place, np.cumsum(counts)[:-1])  # of each block's directions: ascending
-        added = np.zeros(len(self.order))  # what each brings, together with those before it
-        for i, j, square in found.squares():
-            for a, b, s in ((i, j, square), (j, i, square.T)) if i != j else ((i, j, square),):
-                before = np.searchsorted(places[b], places[a])  # how many of b's come before each of a's
-                along = np.concatenate([np.zeros((len(s), 1)), s.cumsum(1)], axis=1)
-                added[places[a]] += 2.0 * along[np.arange(len(s)), before] + (np.diagonal(s) if a == b else 0.0)
-        return np.append(added[::-1].cumsum()[::-1], 0.0), float(added.sum())
-
-    def ranks(self, kept: int) -> Indices:
-        """The rank of each block where so many directions are kept: one at least, if it has any."""
-        counts = np.bincount(self.owner[self.order[:kept]], minlength=len(self.least))
-        return np.asarray(np.maximum(counts, self.least))
-
-    def errors(self, whole: float) -> Array:
-        """The error where the first 0, 1, .. directions are kept, (r + 1,), were M the best core for its bases.
-
-        ``whole`` is that of all of them. |K|² is what F has, and what it lacks.
-        """
-        norm = self.held / max(1.0 - whole**2, 0.1)
-        return np.asarray(np.sqrt(whole**2 + self.lost / (norm or 1.0) + self.rough**2))
-
-    def chosen(self, measured: ErrorEstimate, target: float | None, room: float, sure: bool = True) -> int:
-        """How many directions meet the target in the fewest bytes, or carry most in ``room``.
-
-        ``sure``: by the upper end of the interval.
-        """
-        fits = max(1, int(np.searchsorted(self.nbytes, room, side="right")) - 1)
-        fits = min(fits, len(self.order))  # a matrix of zeros has no direction
-        if target is None:
-            return fits
-        errors = self.errors(measured.high if sure else measured.relative)[: fits + 1]
-        goal = max(SAFE * target, AS_GOOD * float(errors[-1]))  # out of reach: an error as good as the best
-        return min(fits, max(1, int(np.argmax(errors <= goal))))
-
-    def vague(self, measured: ErrorEstimate, target: float | None, room: float) -> bool:
-        """Whether the interval is so wide that it costs bytes, or a build."""
-        if target is None:
-            return False
-        sure, likely = (self.errors(e)[-1] <= SAFE * target for e in (measured.high, measured.relative))
-        if likely and not sure:
-            return True
-        ends = [int(self.nbytes[self.chosen(measured, target, room, by)]) for by in (True, False)]
-        return bool(likely and ends[0] > VAGUE * ends[1])
-
-
-def _sums(values: Indices) -> Indices:
-    """0, the first, the first two, ... together."""
-    return np.concatenate([[0], np.cumsum(values)])

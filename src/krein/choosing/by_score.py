@@ -1,11 +1,15 @@
-"""Blocks, rank and bandwidth by a validated score: objects, targets and a kernel in, a `Choice` out.
+"""Blocks, rank, storage type and bandwidth by a validated score: objects, targets and a kernel in, a `Selection` out.
 
-Two kinds of candidates are scored by ridge on the same rows, held out. *One block*, Nyström's approximation, of several
-ranks: its features for the highest rank are computed once, on rows drawn from everywhere, and those of lower ranks are
-their first columns, so that one Gram matrix serves all ranks and alphas. *Blocks on their own*, thousands of them with
-nothing between them: what counts is how many rows each has, so they are tried on whole regions of the data, where rows
-lie as densely as in all of it. Each candidate has its best alpha, so that a grid over alpha or C finds the same blocks
-and builds them once. Among those whose scores cannot be told apart the smallest is taken.
+The steps are those of `by_error`, with another judge. Candidates are proposed from a few sizes, each after the score of
+those before it (`propose`, `propose_within`). Each is built on a sample and measured by ridge on rows held out
+(`_Trials.measure`), with the best alpha, so that a grid over alpha or C finds the same blocks and builds them once.
+Among candidates whose scores cannot be told apart the smallest is taken (`trim`). `finish` says what to build.
+
+Two kinds are tried. *One block*, Nyström's approximation, of several ranks: the features of lower ranks are the first
+columns of those of the highest, so that one Gram matrix on rows from everywhere serves all ranks and alphas. *Uncoupled
+blocks*, up to thousands of them: what counts is how many rows each has, so they are built on whole regions of the data,
+where rows are as dense as in all of it. Objects that have nothing but similarities are not scored: that would take more
+of them than building.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,68 +26,71 @@ import numpy as np
 import scipy.linalg
 
 from krein.approximation import Approximation
-from krein.approximation.building import APART
 from krein.approximation.clusters import partition
 from krein.approximation.nystrom import features, gram_of
 from krein.arrays import Array, Indices, stream
-from krein.choosing import approximate
-from krein.choosing.budget import Trial, leader, within
-from krein.choosing.chosen import MAX_MEMORY, SMALL, Choice, unscored
+from krein.choosing import approximate, whole_approximation
+from krein.choosing.candidates import (
+    ITEM_BYTES,
+    Candidate,
+    Selection,
+    bytes_of,
+    landmark_shape,
+    shapes,
+    shapes_within,
+)
 from krein.errors import InputError, KreinWarning, one_of
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.kernels.validation import is_bare
-from krein.policy import DEFAULT
+from krein.policy import DEFAULT, Policy
 from krein.solvers.leave_one_out import decompose
 
-__all__ = ["Choice", "Chooser", "Limits", "Trial", "codes"]
+__all__ = ["Chooser", "codes"]
 
-ALPHAS = np.logspace(-4.0, 1.0, 6)  # in units of the mean k(x, x)
-WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # times the gamma of "scale", and then between the best and its neighbours
-FIRST_RANK = 1024  # ranks of one block that are tried at once; a higher one where the last gain would make it the best
-SCORED_AT_LEAST = 100  # rows, or all: fewer say nothing
-TUNED_RANK = 512  # gamma is tuned on one block of at most this rank
-LARGEST = 2048  # directions of several coupled blocks: their spectrum costs the cube
-SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What is tried, and on how many rows."""
-
-    one_block_ranks: tuple[int, ...] = (256, 512, 1024, 2048)  # ranks of one block, ascending
-    block_rows: tuple[int, ...] = (1024, 512, 256, 128, 64, 32, 16)  # rows per block on its own; the middle comes first
-    block_rank: int = 64  # rank of blocks on their own: of the first ones tried, or half of their rows,
-    highest_block_rank: int = 256  # and the highest that is tried
-    hopeless: float = 0.03  # blocks on their own whose first score is so far behind one block's are not tried further
-    regions: int = 8  # whole parts of the data that blocks on their own are tried on,
-    region_rows: int = 8000  # rows in them together,
-    held_out_rows: int = 2000  # and how many of those are held out and scored, a fourth of them at most
-    rows_per_direction: int = 8  # rows that one block of the highest rank is fitted to, per direction,
-    least_rows: int = 8000  # and for any rank
-    dear_rows: int = 1000  # all of these where each similarity may be expensive
-    standard_errors: float = 1.0  # of the difference of two scores: what is nearer to the best is as good,
-    free_bytes: float = 2.0**29  # and is taken if it needs less memory, of which so much is not worth saving
+# Each candidate is scored with the best of these alphas, in units of the mean k(x, x).
+ALPHAS = np.logspace(-4.0, 1.0, 6)
+# gamma is tuned on these multiples of its default, then at half and twice the best.
+GAMMA_FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
+# gamma is tuned on one block of at most this rank.
+TUNED_RANK = 512
+# gamma is tuned on so many coupled blocks where their number is open.
+TUNED_BLOCKS = 16
+# One block is scored at all ranks up to this one at once. A higher one follows only if the last gain, once more, would
+# make it the best.
+FIRST_RANK = 1024
+# Several coupled blocks are scored at the highest rank with at most this many directions together.
+COUPLED_DIRECTIONS = 1024
+# Scores of fewer rows than this say nothing, so up to as many are all held out.
+FEWEST_SCORED = 100
+# Uncoupled blocks are scored with this many rows per direction at least.
+ROWS_PER_BLOCK_DIRECTION = 1.25
+# Storage types that are scored beside that of X within a memory limit.
+SMALL_TYPES = ("float16", "int8")
 
 
 @dataclass(frozen=True, eq=False)
 class Chooser:
-    """What an estimator wants to learn: enough to score an approximation of its rows."""
+    """What a machine learns, which is enough to score approximations of its rows.
 
-    targets: Array  # (n, p): values, or +1 and -1 for classes (`codes`)
-    task: str  # "regression" or "classification"
-    tune: bool = False  # the kernel's gamma too
-    limits: Limits = Limits()
+    ``targets`` are values, or +1 and -1 for classes (`codes`), (n, p). ``task`` is "regression" or "classification".
+    ``tune``: whether the gamma of the kernel is chosen too.
+    """
+
+    targets: Array
+    task: str
+    tune: bool = False
+    policy: Policy = DEFAULT
 
     def __post_init__(self) -> None:
         one_of("task", self.task, ("regression", "classification"))
         object.__setattr__(self, "targets", np.asarray(self.targets, dtype=np.float64).reshape(len(self.targets), -1))
 
     @property
-    def key(self) -> tuple[str, str, bool, Limits]:
+    def key(self) -> tuple[str, str, bool, Policy]:
         """What a choice depends on beside the objects, the kernel and the seed."""
-        return str(joblib.hash(self.targets)), self.task, self.tune, self.limits
+        return str(joblib.hash(self.targets)), self.task, self.tune, self.policy
 
     def __call__(
         self,
@@ -99,61 +107,54 @@ class Chooser:
         seed: int = 0,
         verbose: int = 0,
         **_: Any,
-    ) -> Choice:
-        """Return the best candidate; what is given is kept, and what it takes is kept to ``max_memory`` (1 GiB)."""
+    ) -> Selection:
+        """Return the best candidate within ``max_memory``, by default that of the policy; what is given is kept."""
+        begun = time.perf_counter()
         if self.tune and not isinstance(getattr(kernel, "gamma", None), int | float):
             raise InputError(f'gamma="tune" needs a kernel with a gamma; {kernel!r} has none.')
+        asked = {"n_blocks": n_blocks, "rank": rank, "drop": "auto", "dtype": dtype, "max_memory": max_memory}
         fixed = n_blocks != "auto" and rank != "auto"
-        open_blocks = not fixed and max_error is None and coupling == "shared"
-        begun = time.perf_counter()
-        if open_blocks and not self.tune and (rank_of_all := _whole(objects, kernel, n_blocks, rank, max_memory)):
-            return Choice(
-                1, rank_of_all, 0.0, dtype, None, kernel, (), 0, f"exact: the kernel has {rank_of_all} features",
-                time.perf_counter() - begun,
+        is_open = not fixed and max_error is None and coupling == "shared"
+        similarities_only = is_open and is_bare(objects, kernel)
+
+        def finish(
+            reason: str, tuned: Kernel | None = kernel, best: Candidate | None = None, **found: Any
+        ) -> Selection:
+            """What to build: what was asked for, and over it what was ``found``."""
+            tried = tuple(trials.tried) if trials else ()
+            return Selection(
+                tried, reason, None if best is None else [t.key for t in tried].index(best.key), asked | found, tuned,
+                n_scored=len(trials.held) if trials else 0, seconds=time.perf_counter() - begun,
             )  # fmt: skip
-        bare = is_bare(objects, kernel)
-        if bare and open_blocks and not self.tune:
-            return unscored(objects, kernel, n_blocks, rank, max_memory, dtype, drop, begun)
-        known = {"n_blocks": n_blocks, "rank": rank, "max_memory": max_memory, "dtype": dtype}
-        trials = _Trials(objects, kernel, self, known, seed, verbose)
-        tight = open_blocks and max_memory is not None
-        over = trials.over_budget if tight else trials.over_blocks
-        best = over() if open_blocks and not bare else trials.score(*trials.given(), kernel)
+
+        trials = None
+        if is_open and not self.tune:
+            if whole := _feature_dimension(objects, kernel, asked, self.policy):
+                exact = f"exact: the kernel has {whole} features"
+                return finish(exact, n_blocks=1, rank=whole, drop=0.0, max_memory=None)
+            if similarities_only:
+                return finish(**_by_rule(objects, asked, drop, self.policy))
+        trials = _Trials(objects, kernel, self, asked, seed, verbose)
+        if is_open and not similarities_only:
+            best = propose_within(trials) if trials.is_tight else propose(trials)
+        else:
+            best = trials.measure(trials.for_gamma())
         if best is None:
-            return Choice(
-                n_blocks, rank, "auto", dtype, max_memory, kernel, (), 0, "no candidate fits max_memory: the matrix "
-                "error decides", time.perf_counter() - begun,
-            )  # fmt: skip
+            return finish("no candidate fits max_memory: the matrix error decides")
         if self.tune:
-            best = trials.tuned(best)
-        if open_blocks and bare:
-            found = unscored(objects, best.kernel, n_blocks, rank, max_memory, dtype, drop, begun)
-            return replace(found, tried=tuple(trials.tried), n_scored=len(trials.held))
-        if open_blocks and not tight:  # given memory is there to be used
-            best = trials.smallest(best)
-        made = Choice(
-            n_blocks, rank, "auto", dtype, max_memory, best.kernel, tuple(trials.tried), len(trials.held),
-            "the best gamma", time.perf_counter() - begun,
+            best = tune(trials, best)
+        if similarities_only:
+            return finish(tuned=best.kernel, **_by_rule(objects, asked, drop, self.policy))
+        if not is_open:
+            return finish("the best gamma", best.kernel)
+        if not trials.is_tight:  # memory that is given is there to be used
+            best = trim(trials, best)
+        kind = ("coupled blocks" if best.n_blocks > 1 else "one block") if best.coupled else "uncoupled blocks"
+        return finish(
+            f"{kind} of rank {best.rank}: the best score, {best.score:.4f}, or as good", best.kernel, best,
+            n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=best.dtype,
+            max_memory=None,
         )  # fmt: skip
-        if not open_blocks:
-            return made
-        what = "blocks on their own"
-        if best.coupled:
-            what = "coupled blocks" if best.n_blocks > 1 else "one block"
-        return replace(
-            made, n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=best.dtype,
-            max_memory=None, reason=f"{what} of rank {best.rank}: the best score, {best.score:.4f}, or as good",
-        )  # fmt: skip
-
-
-def _whole(objects: Any, kernel: Kernel, n_blocks: Any, rank: Any, max_memory: float | None) -> int | None:
-    """The dimension of the kernel's feature space, if one block of that rank is exact and fits; else None."""
-    if (n_blocks, rank) != ("auto", "auto") or not is_vectors(objects):
-        return None
-    dimension, n = kernel.feature_dimension(objects.shape[1]), count_objects(objects)
-    if dimension is None or dimension > min(LARGEST, n // 2) or 8.0 * n * dimension > (max_memory or MAX_MEMORY):
-        return None
-    return int(dimension)
 
 
 def codes(labels: Any) -> Array:
@@ -163,215 +164,329 @@ def codes(labels: Any) -> Array:
     return signs[:, 1:] if len(values) == 2 else signs
 
 
+# -- choices without a score -------------------------------------------------------------------------------------------
+
+
+def _feature_dimension(objects: Any, kernel: Kernel, asked: dict[str, Any], policy: Policy) -> int | None:
+    """The dimension of the kernel's feature space, if one block of that rank is exact and fits; else None."""
+    if (asked["n_blocks"], asked["rank"]) != ("auto", "auto") or not is_vectors(objects):
+        return None
+    dimension, n = kernel.feature_dimension(objects.shape[1]), count_objects(objects)
+    if dimension is None or dimension > min(policy.coupled_directions, n // 2):
+        return None
+    fits = bytes_of(n, 1, dimension, "float64") <= (asked["max_memory"] or policy.default_memory)
+    return int(dimension) if fits else None
+
+
+def _by_rule(objects: Any, asked: dict[str, Any], drop: Any, policy: Policy) -> dict[str, Any]:
+    """What to build of objects that have nothing but similarities, of which nothing is tried."""
+    n_blocks, rank = (None if asked[name] == "auto" else int(asked[name]) for name in ("n_blocks", "rank"))
+    types = ("float64", *SMALL_TYPES) if asked["dtype"] == "auto" else (str(np.dtype(asked["dtype"])),)
+    room = asked["max_memory"] or policy.default_memory
+    found = landmark_shape(count_objects(objects), room, types, n_blocks, rank, policy)
+    if found is None or drop not in ("auto", 0.0):  # coupling="landmark" couples all blocks
+        return {"reason": "similarities may be expensive, and nothing was tried: the matrix error decides"}
+    return {
+        "reason": 'similarities may be expensive: coupling="landmark" takes the fewest, and nothing was tried',
+        "n_blocks": found[0], "rank": found[1], "dtype": found[2], "drop": 0.0, "max_memory": None,
+        "coupling": "landmark",
+    }  # fmt: skip
+
+
+# -- propose -----------------------------------------------------------------------------------------------------------
+
+
+def propose(trials: _Trials) -> Candidate | None:
+    """The best of one block, or of as many coupled ones as are given, and of uncoupled blocks.
+
+    None if the memory allows none.
+    """
+    policy, c = trials.policy, trials.n_blocks or 1
+    ranks = policy.one_block_ranks if trials.rank is None else (trials.rank,)
+    possible = [k for k in ranks if trials.is_possible(trials.candidate(c, k))]
+    first = [k for k in possible if k <= FIRST_RANK] or possible[:1]
+    if first and (c > 1 or trials.one_block(first) is None):
+        few = first if trials.rank is not None else [k for k in first if c * k <= COUPLED_DIRECTIONS][-1:]
+        for k in few:
+            trials.measure(trials.candidate(c, k))
+    if trials.n_blocks != 1:
+        _propose_uncoupled(trials)
+    for k in possible[len(first) :] if c == 1 else []:
+        scores = [t.quality[0] for t in trials.tried if t.coupled]  # by rank
+        gain = scores[-1] - scores[-2] if len(scores) > 1 else math.inf
+        if gain <= 0.0 or scores[-1] + gain < trials.best.quality[0] or trials.one_block([k]) is None:
+            break
+    return trials.best if trials.tried else None
+
+
+def _propose_uncoupled(trials: _Trials) -> None:
+    """Measure uncoupled blocks from the middle size on to larger and smaller ones, then higher ranks."""
+    policy = trials.policy
+
+    def of_rows(n_rows: int) -> Candidate | None:
+        c = trials.n_blocks or max(2, round(trials.n / max(1, n_rows)))
+        k = trials.rank or min(policy.block_rank, max(1, trials.n // (2 * c)))
+        return trials.measure_if_possible(trials.candidate(c, k, coupled=False))
+
+    other = trials.best.quality[0] if trials.tried else -math.inf
+    sizes = policy.block_rows if trials.n_blocks is None else (trials.n // trials.n_blocks,)
+    middle = len(sizes) // 2
+    best = of_rows(sizes[middle])
+    if best is not None and best.quality[0] < other - policy.block_score_gap:
+        return
+    for step in (1, -1):
+        at = middle + step
+        while 0 <= at < len(sizes):
+            found = of_rows(sizes[at])
+            if found is not None and best is not None and found.quality < best.quality:
+                break
+            best, at = found or best, at + step
+    while trials.rank is None and best is not None and 2 * best.rank <= policy.highest_block_rank:
+        numbers = {best.n_blocks, trials.n_blocks or max(2, best.n_blocks // 2)}
+        higher = [
+            trials.measure_if_possible(trials.candidate(c, 2 * best.rank, coupled=False)) for c in sorted(numbers)
+        ]
+        better = _leader([best, *(t for t in higher if t is not None)])
+        if better is best:
+            break
+        best = better
+
+
+def propose_within(trials: _Trials) -> Candidate | None:
+    """The best of what fits the given memory; None if nothing does."""
+
+    def measure(n_blocks: int, rank: int, coupled: bool, dtype: str) -> Candidate:
+        return trials.measure(trials.candidate(n_blocks, rank, coupled=coupled, dtype=dtype))
+
+    trials.tried = tried_within(
+        trials.n, trials.room, trials.types, trials.n_blocks, trials.rank, trials.policy, measure
+    )
+    return trials.best if trials.tried else None
+
+
+def tried_within(
+    n: int, room: float, types: tuple[str, ...], n_blocks: int | None, rank: int | None, policy: Policy,
+    measure: Callable[[int, int, bool, str], Candidate],
+) -> list[Candidate]:  # fmt: skip
+    """Measure candidates within ``room`` bytes and return those that fit.
+
+    Every second shape in the widest and the smallest type comes first, then the neighbours of the best in all types.
+    What small types take is known only once they are filled: where it is too much, the rank is lowered.
+    """
+    tried: list[Candidate] = []
+
+    def attempt(shape: tuple[int, bool], some: Sequence[str]) -> None:
+        for k, dtype in shapes_within(n, room, some, shape, policy, rank):
+            found = measure(shape[0], k, shape[1], dtype)
+            while found.nbytes > room and rank is None and found.rank > 1:
+                less = max(1, min(found.rank - 1, int(found.rank * room / found.nbytes)))
+                found = measure(shape[0], less, shape[1], dtype)
+            if found.nbytes <= room and found not in tried:
+                tried.append(found)
+
+    every = shapes(n, policy, n_blocks)
+    for shape in every[::-2] if n_blocks is None else every:
+        attempt(shape, types[:: max(1, len(types) - 1)])
+    if tried:
+        best = _leader(tried)
+        at = every.index((best.n_blocks, best.coupled))
+        for shape in every[max(0, at - 1) : at + 2]:
+            if shape[1] == best.coupled:
+                attempt(shape, types)
+    return tried
+
+
+def tune(trials: _Trials, best: Candidate) -> Candidate:
+    """The best gamma for these blocks: a wide grid, then halfway to the neighbours of its best."""
+    start = float(trials.kernel.gamma)  # type: ignore[attr-defined]
+    rank = min(best.rank, TUNED_RANK) if best.n_blocks == 1 and best.rank < trials.n else best.rank
+
+    def at(factor: float) -> Candidate:
+        kernel = replace(trials.kernel, gamma=start * factor)  # type: ignore[type-var]
+        return trials.measure(trials.candidate(best.n_blocks, rank, kernel, best.coupled, best.dtype))
+
+    found = _leader([at(factor) for factor in GAMMA_FACTORS])
+    centre = float(found.kernel.gamma) / start  # type: ignore[union-attr]
+    found = _leader([at(centre * factor) for factor in (0.5, 1.0, 2.0)])
+    if found.rank == best.rank:
+        return found
+    return trials.measure(trials.candidate(best.n_blocks, best.rank, found.kernel, best.coupled, best.dtype))
+
+
+def _leader(candidates: Sequence[Candidate]) -> Candidate:
+    """The best score, and the lowest squared error of equal ones."""
+    return max(candidates, key=lambda t: t.quality)
+
+
+# -- trim --------------------------------------------------------------------------------------------------------------
+
+
+def trim(trials: _Trials, best: Candidate) -> Candidate:
+    """The least memory among candidates whose losses, row by row, cannot be told from those of the best.
+
+    Coupled blocks come first: uncoupled ones have to be better to be taken.
+    """
+    near, policy = [best], trials.policy
+    for t in trials.tried:
+        if t.kernel == best.kernel and t.key in trials.losses:
+            more = trials.losses[t.key] - trials.losses[best.key]
+            noise = policy.score_standard_errors * float(more.std()) / math.sqrt(len(more))
+            near += [t] if float(more.mean()) <= noise else []
+    return max(near, key=lambda t: (t.coupled, -max(t.nbytes, policy.free_memory), *t.quality))
+
+
+# -- build and measure -------------------------------------------------------------------------------------------------
+
+
 class _Trials:
-    """The rows candidates are tried on, and what was found."""
+    """The rows that candidates are built on, the rows they are measured on, and the candidates measured so far."""
 
     def __init__(
-        self, objects: Any, kernel: Kernel, want: Chooser, known: dict[str, Any], seed: int, verbose: int
+        self, objects: Any, kernel: Kernel, want: Chooser, asked: dict[str, Any], seed: int, verbose: int
     ) -> None:
         self.objects, self.kernel, self.want, self.seed, self.verbose = objects, kernel, want, seed, verbose
-        self.n = count_objects(objects)
-        self.n_blocks = None if known["n_blocks"] == "auto" else int(known["n_blocks"])
-        self.rank = None if known["rank"] == "auto" else int(known["rank"])
-        self.room = known["max_memory"] or MAX_MEMORY
-        self.tight = known["max_memory"] is not None
-        self.bare = self.n > DEFAULT.exact_rows and is_bare(objects, kernel)  # up to them all are compared anyway
-        self.dear = not is_vectors(objects) or isinstance(kernel, FromCallable)
+        self.n, self.policy = count_objects(objects), want.policy
+        self.n_blocks = None if asked["n_blocks"] == "auto" else int(asked["n_blocks"])
+        self.rank = None if asked["rank"] == "auto" else int(asked["rank"])
+        self.room = asked["max_memory"] or self.policy.default_memory
+        self.is_tight = asked["max_memory"] is not None
+        # Up to exact_rows all similarities are evaluated anyway.
+        self.similarities_only = self.n > self.policy.exact_rows and is_bare(objects, kernel)
+        self.is_expensive = not is_vectors(objects) or isinstance(kernel, FromCallable)
         own = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
-        self.dtype = own if known["dtype"] == "auto" else str(np.dtype(known["dtype"]))
-        self.types = (own, *SMALL) if known["dtype"] == "auto" else (self.dtype,)
-        if known["dtype"] == "auto" and not self.tight and self.nbytes(-(-self.n // 256), 64, False) > self.room:
-            self.dtype = "float32"  # bases need few digits
-        self.mean, self.spread = want.targets.mean(0), float(np.square(want.targets - want.targets.mean(0)).sum())
-        self.limits = want.limits
+        self.types = (own, *SMALL_TYPES) if asked["dtype"] == "auto" else (str(np.dtype(asked["dtype"])),)
+        self.dtype = self.types[0]
+        if asked["dtype"] == "auto" and not self.is_tight:
+            usual = self.candidate(-(-self.n // 256), 64, coupled=False)
+            self.dtype = "float32" if usual.nbytes > self.room else own  # bases need few digits
+        self.spread = float(np.square(want.targets - want.targets.mean(0)).sum())
         self.rows = self._regions()
-        count = min(len(self.rows), self.limits.held_out_rows, max(len(self.rows) // 4, SCORED_AT_LEAST))
-        self.held = self.rows if self.tight else np.sort(stream(seed, 33).choice(self.rows, count, replace=False))
-        self.tried: list[Trial] = []
+        count = min(len(self.rows), self.policy.held_out_rows, max(len(self.rows) // 4, FEWEST_SCORED))
+        self.held = self.rows if self.is_tight else np.sort(stream(seed, 33).choice(self.rows, count, replace=False))
+        self.tried: list[Candidate] = []
         self.losses: dict[Any, Array] = {}  # of each candidate, by its key: one number per row held out
 
     def _regions(self) -> Indices:
-        """Rows of whole parts of the data, together about as many as are to be used."""
-        few = self.limits.dear_rows
-        if self.bare:  # tuned alone, on the same rows for each gamma
+        """Rows of whole regions of the data, about as many as the policy says."""
+        few = self.policy.expensive_rows
+        if self.similarities_only:  # gamma alone is tuned, on the same rows for each
             return np.sort(stream(self.seed, 31).choice(self.n, min(few, self.n // 8), replace=False))
-        count = few if self.dear else self.limits.region_rows
+        count = few if self.is_expensive else self.policy.score_rows
         if self.n <= 1.5 * count:
             return np.arange(self.n)
-        parts = partition(self.objects, round(self.limits.regions * self.n / count), Evaluator(self.kernel), self.seed)
-        order = stream(self.seed, 31).choice(  # the more likely the larger, as rows are
+        wanted = round(self.policy.score_regions * self.n / count)
+        parts = partition(self.objects, wanted, Evaluator(self.kernel), self.seed)
+        order = stream(self.seed, 31).choice(  # the larger the more likely, as rows are
             parts.n_blocks, parts.n_blocks, replace=False, p=parts.sizes / self.n
         )
         enough = 1 + int(np.searchsorted(np.cumsum(parts.sizes[order]), 0.75 * count))
         chosen = [parts.order[parts.starts[i] : parts.starts[i + 1]] for i in order[:enough]]
-        # One part may hold most rows (many equal ones): then a piece of it has to do.
+        # One region may hold most rows (many equal ones): then a piece of it has to do.
         return np.sort(np.concatenate(chosen)[: 2 * count])
 
-    # -- candidates ------------------------------------------------------------------------------------------------
-
-    def nbytes(self, n_blocks: int, rank: int, coupled: bool) -> int:
-        """Bytes of factorization and maps, about."""
-        d = self.objects.shape[1] if is_vectors(self.objects) else 1
-        size = SIZES[self.dtype]
-        if n_blocks == 1:
-            return self.n * (rank * size + 8) + rank * (8 * rank + size * d + 8)
-        landmarks = 6 * rank if coupled else min(2 * rank, max(rank, self.n // (2 * n_blocks)))
-        dense = coupled or n_blocks * rank <= APART
-        core = 8 * (n_blocks * rank) ** 2 if dense else 8 * n_blocks * (rank + 2)
-        inner = 0 if self.dtype == "float64" else 8 * n_blocks * rank**2
-        maps = n_blocks * (8 * landmarks * rank + size * landmarks * d + 8 * rank**2)
-        return self.n * (rank * size + 8) + core + inner + maps
-
-    def over_blocks(self) -> Trial | None:
-        """The best of one block, or of as many coupled ones as are given, and of blocks on their own.
-
-        None if the memory allows nothing of the kind.
-        """
-        c = self.n_blocks or 1
-        ranks = self.limits.one_block_ranks if self.rank is None else (self.rank,)
-        possible = [k for k in ranks if self._possible(c, k, True)]
-        first = [k for k in possible if k <= FIRST_RANK] or possible[:1]
-        self._over_ranks(c, first)
-        if self.n_blocks != 1:
-            self._over_own_blocks()
-        for k in possible[len(first) :] if c == 1 else []:
-            one = [t.score for t in self.tried if t.coupled]  # by rank
-            gain = one[-1] - one[-2] if len(one) > 1 else math.inf
-            if gain <= 0.0 or one[-1] + gain < self.best.score or self._one_block([k], self.kernel) is None:
-                break
-        return self.best if self.tried else None
-
-    def _over_ranks(self, n_blocks: int, ranks: list[int]) -> None:
-        """Score coupled blocks of these ranks; one block of a psd kernel for all of them at once."""
-        if not ranks or (n_blocks == 1 and self._one_block(ranks, self.kernel) is not None):
-            return
-        for k in ranks if self.rank is not None else [k for k in ranks if n_blocks * k <= 1024][-1:]:
-            self.score(n_blocks, k, True, self.kernel)
-
-    def _over_own_blocks(self) -> None:
-        """Score blocks on their own: from the middle size on to larger and smaller ones, then to higher ranks."""
-        other = self.best.score if self.tried else -math.inf
-        sizes = self.limits.block_rows if self.n_blocks is None else (self.n // self.n_blocks,)
-        middle = len(sizes) // 2
-        best = self._own_blocks(sizes[middle])
-        if best is not None and best.score < other - self.limits.hopeless:
-            return
-        for step in (1, -1):
-            at = middle + step
-            while 0 <= at < len(sizes):
-                found = self._own_blocks(sizes[at])
-                if found is not None and best is not None and leader([found, best]) is best:
-                    break
-                best, at = found or best, at + step
-        while self.rank is None and best is not None and 2 * best.rank <= self.limits.highest_block_rank:
-            shapes = {best.n_blocks, self.n_blocks or max(2, best.n_blocks // 2)}
-            higher = [self._try(c, 2 * best.rank, False) for c in sorted(shapes)]
-            better = leader([best, *(t for t in higher if t is not None)])
-            if better is best:
-                break
-            best = better
-
-    def _own_blocks(self, n_rows: int) -> Trial | None:
-        c = self.n_blocks or max(2, round(self.n / max(1, n_rows)))
-        return self._try(c, self.rank or min(self.limits.block_rank, max(1, self.n // (2 * c))), False)
-
-    def over_budget(self) -> Trial | None:
-        """The best of what fits the memory given, None if nothing does."""
-
-        def score(n_blocks: int, rank: int, coupled: bool, dtype: str) -> Trial:
-            self.dtype = dtype
-            return self.score(n_blocks, rank, coupled, self.kernel)
-
-        self.tried = within(self.n, self.room, self.types, self.n_blocks, self.rank, score)
-        self.dtype = self.best.dtype if self.tried else self.dtype
-        return self.best if self.tried else None
-
-    def given(self) -> tuple[int, int, bool]:
-        """What is scored where gamma alone is open."""
-        if self.bare:
-            return 1, self.n, True  # exact
-        return self.n_blocks or 16, self.rank or self.limits.block_rank, True
-
-    def smallest(self, best: Trial) -> Trial:
-        """The least memory among candidates whose losses cannot be told from the best one's, row by row.
-
-        Coupled blocks come first: blocks on their own have to be better to be taken.
-        """
-        near = [best]
-        for t in self.tried:
-            if t.kernel == best.kernel and t.key in self.losses:
-                more = self.losses[t.key] - self.losses[best.key]
-                noise = self.limits.standard_errors * float(more.std()) / math.sqrt(len(more))
-                near += [t] if float(more.mean()) <= noise else []
-        return min(near, key=lambda t: (not t.coupled, max(t.nbytes, self.limits.free_bytes), -t.score, -t.tie))
-
     @property
-    def best(self) -> Trial:
+    def best(self) -> Candidate:
         """The best so far."""
-        return leader(self.tried)
+        return _leader(self.tried)
 
-    def _try(self, n_blocks: int, rank: int, coupled: bool) -> Trial | None:
-        return self.score(n_blocks, rank, coupled, self.kernel) if self._possible(n_blocks, rank, coupled) else None
+    def candidate(
+        self, n_blocks: int, rank: int, kernel: Kernel | None = None, coupled: bool = True, dtype: str | None = None
+    ) -> Candidate:
+        """A candidate that is not measured yet; its bytes are a forecast."""
+        dtype = dtype or self.dtype
+        nbytes = bytes_of(self.n, n_blocks, rank, dtype, coupled)
+        if not self.is_tight:
+            nbytes += self._prediction_bytes(n_blocks, rank, coupled, dtype)
+        return Candidate(n_blocks, rank, dtype, nbytes, coupled=coupled, kernel=kernel or self.kernel)
 
-    def _possible(self, n_blocks: int, rank: int, coupled: bool) -> bool:
-        if n_blocks < 1 or rank < 1 or self.nbytes(n_blocks, rank, coupled) > self.room:
+    def _prediction_bytes(self, n_blocks: int, rank: int, coupled: bool, dtype: str) -> int:
+        """Bytes that predictions need beside the factorization: landmarks and their maps, about."""
+        width = ITEM_BYTES[dtype] * (self.objects.shape[1] if is_vectors(self.objects) else 1)
+        if n_blocks == 1:
+            return rank * (width + 8)
+        landmarks = 6 * rank if coupled else min(2 * rank, max(rank, self.n // (2 * n_blocks)))
+        return n_blocks * (landmarks * (8 * rank + width) + 8 * rank**2)
+
+    def for_gamma(self) -> Candidate:
+        """What is measured where gamma alone is open."""
+        if self.similarities_only:
+            return self.candidate(1, self.n)  # exact on the sample
+        return self.candidate(self.n_blocks or TUNED_BLOCKS, self.rank or self.policy.block_rank)
+
+    def is_possible(self, t: Candidate) -> bool:
+        """Whether it fits the memory and there are rows enough to measure it."""
+        if t.n_blocks < 1 or t.rank < 1 or t.nbytes > self.room:
             return False
-        if coupled:
-            return n_blocks * rank <= self.n // 2 and (n_blocks == 1 or n_blocks * rank <= LARGEST)
-        # regions have to hold a few blocks, and blocks more rows than directions
-        return n_blocks * len(self.rows) >= self.limits.regions * self.n and 1.25 * n_blocks * rank <= self.n
+        directions = t.n_blocks * t.rank
+        if t.coupled:
+            most = self.n // 2 if t.n_blocks == 1 else min(self.n // 2, self.policy.coupled_directions)
+            return directions <= most
+        # Regions have to hold a few blocks, and blocks more rows than directions.
+        several = t.n_blocks * len(self.rows) >= self.policy.score_regions * self.n
+        return several and ROWS_PER_BLOCK_DIRECTION * directions <= self.n
 
-    # -- scores ----------------------------------------------------------------------------------------------------
+    def measure_if_possible(self, t: Candidate) -> Candidate | None:
+        """The candidate with its score; None if it is not possible."""
+        return self.measure(t) if self.is_possible(t) else None
 
-    def score(self, n_blocks: int, rank: int, coupled: bool, kernel: Kernel) -> Trial:
-        for t in self.tried:
-            if t.key == (n_blocks, rank, coupled, kernel, self.dtype):
-                return t
-        one = (n_blocks, coupled) == (1, True) and rank < self.n // 2 and not (self.tight or self.bare)
-        if one and (found := self._one_block([rank], kernel)) is not None:
+    def measure(self, t: Candidate) -> Candidate:
+        """The candidate with its score on the rows held out; what was measured before is not measured again."""
+        for known in self.tried:
+            if known.key == t.key:
+                return known
+        batched = t.n_blocks == 1 and t.coupled and t.rank < self.n // 2
+        batched = batched and not (self.is_tight or self.similarities_only)
+        if batched and (found := self.one_block([t.rank], t.kernel)) is not None:
             return found[-1]
         start = time.perf_counter()
-        sample = self._drawn(n_blocks * rank) if coupled else self.rows
-        if not coupled and len(self.held) < len(self.rows):
-            sample = np.setdiff1d(self.rows, self.held, assume_unique=True)
-        m = len(sample)
-        blocks = n_blocks if coupled else max(1, round(n_blocks * len(self.rows) / self.n))
-        size: dict[str, Any] = {"rank": rank, "drop": 0.0 if coupled else 1.0} if rank < self.n else {}  # else exact
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
-            a = approximate(
-                take(self.objects, sample), kernel, n_blocks=blocks, dtype=self.dtype, **size,
-                random_state=self.seed % 2**32,
-            )  # fmt: skip
-            score, tie, losses = self._met(a, sample, m / self.n if coupled else 1.0)
-        taken = time.perf_counter() - start
-        held = self.nbytes(n_blocks, rank, coupled)
-        if self.tight:
+            a, sample = self.build(t)
+            score, squared_error, losses = self._left_out(a, sample, len(sample) / self.n if t.coupled else 1.0)
+        seconds, held = time.perf_counter() - start, t.nbytes
+        if self.is_tight:
             f = a.factorization
-            fixed = f.nbytes - sum(B.nbytes for B in f.bases) - f.order.nbytes if coupled else 0  # core and maps
-            held = round((f.nbytes - fixed) * self.n / m) + fixed
-        return self._noted(Trial(n_blocks, rank, coupled, kernel, score, tie, held, taken, self.dtype), losses)
+            fixed = f.nbytes - sum(B.nbytes for B in f.bases) - f.order.nbytes if t.coupled else 0  # core and maps
+            held = round((f.nbytes - fixed) * self.n / len(sample)) + fixed
+        found_ = replace(t, score=score, squared_error=squared_error, nbytes=held, seconds=seconds)
+        return self._record(found_, losses)
 
-    def _noted(self, found: Trial, losses: Array) -> Trial:
-        self.tried.append(found)
-        self.losses[found.key] = losses
+    def build(self, t: Candidate) -> tuple[Approximation, Indices]:
+        """The approximation of a sample of the rows as the candidate has it of all, and the sample."""
+        sample, blocks = self.rows, t.n_blocks
+        if t.coupled:
+            sample = self._drawn(t.n_blocks * t.rank)
+        else:
+            blocks = max(1, round(t.n_blocks * len(self.rows) / self.n))
+            if len(self.held) < len(self.rows):
+                sample = np.setdiff1d(self.rows, self.held, assume_unique=True)
+        objects, seed = take(self.objects, sample), self.seed % 2**32
+        if t.rank >= self.n:
+            return whole_approximation(objects, t.kernel, seed), sample
+        a = approximate(
+            objects, t.kernel, n_blocks=blocks, rank=t.rank, drop=0.0 if t.coupled else 1.0, dtype=t.dtype,
+            random_state=seed,
+        )  # fmt: skip
+        return a, sample
+
+    def _record(self, t: Candidate, losses: Array) -> Candidate:
+        self.tried.append(t)
+        self.losses[t.key] = losses
         if self.verbose:
-            kind = "coupled" if found.coupled else "on their own"
-            print(f"{found.n_blocks} blocks of rank {found.rank}, {kind}: {found.score:.4f}")
-        return found
+            print(f"{t.n_blocks} blocks of rank {t.rank}, {'' if t.coupled else 'un'}coupled: {t.score:.4f}")
+        return t
 
-    def _one_block(self, ranks: list[int], kernel: Kernel) -> list[Trial] | None:
-        """Score one block at all of these ranks, ascending; None if the kernel turns out to be indefinite.
+    def one_block(self, ranks: list[int], kernel: Kernel | None = None) -> list[Candidate] | None:
+        """Measure one block at all of these ranks, ascending; None if the kernel turns out to be indefinite.
 
         F = k(X, Z) L⁻ᵀ, L the Cholesky factor of k(Z, Z): the first j columns are the features of the first j
         landmarks. Ridge with an intercept is (FᵀF + t I) w = Fᵀy on centred columns, the leading part for each rank.
         """
-        start = time.perf_counter()
+        kernel, start = kernel or self.kernel, time.perf_counter()
         rest = np.setdiff1d(np.arange(self.n), self.held, assume_unique=True)
-        most = self.limits.dear_rows if self.dear else max(
-            self.limits.rows_per_direction * ranks[-1], self.limits.least_rows
-        )  # fmt: skip
-        rng = stream(self.seed, 34)
+        policy, rng = self.policy, stream(self.seed, 34)
+        most = max(policy.rows_per_direction * ranks[-1], policy.fewest_fitted_rows)
+        most = policy.expensive_rows if self.is_expensive else most
         rows = np.sort(rng.choice(rest, most, replace=False)) if most < len(rest) else rest
         landmarks = rng.permutation(rows)[: ranks[-1]]
         found = features(kernel, self.objects, landmarks, (rows, self.held))
@@ -383,29 +498,32 @@ class _Trials:
         gram = gram_of(F) - len(rows) * np.outer(centre, centre)
         right = F.T @ (y - mean).astype(F.dtype) - np.outer(centre, (y - mean).sum(0))
         unit = float(np.einsum("ij,ij->", H, H, dtype=np.float64)) / len(H) or 1.0
-        trials, taken = [], (time.perf_counter() - start) / len(ranks)
+        measured, shared = [], (time.perf_counter() - start) / len(ranks)
         for k in (k for k in ranks if k <= len(centre)):
             start = time.perf_counter()
-            shown = []
+            values = []
             for t in (ALPHAS * unit * len(rows) / self.n).tolist():
                 moved = gram[:k, :k] + t * np.eye(k)
                 w = scipy.linalg.solve(moved, right[:k], assume_a="pos", overwrite_a=True, check_finite=False)
-                shown.append(self._value(truth, truth - mean - (H[:, :k] @ w - centre[:k] @ w)))
-            score, tie, losses = max(shown, key=lambda v: v[:2])
-            held, seconds = self.nbytes(1, k, True), taken + time.perf_counter() - start
-            trials.append(self._noted(Trial(1, k, True, kernel, score, tie, held, seconds, self.dtype), losses))
-        return trials
+                values.append(self._value(truth, truth - mean - (H[:, :k] @ w - centre[:k] @ w)))
+            score, squared_error, losses = max(values, key=_first)
+            seconds = shared + time.perf_counter() - start
+            t = replace(self.candidate(1, k, kernel), score=score, squared_error=squared_error, seconds=seconds)
+            measured.append(self._record(t, losses))
+        return measured
 
     def _drawn(self, directions: int) -> Indices:
-        if self.bare:
+        """Rows from everywhere to fit so many directions to."""
+        if self.similarities_only:
             return self.rows
-        limits = self.limits
-        count = max(limits.rows_per_direction * directions, limits.dear_rows if self.dear else limits.least_rows)
+        policy = self.policy
+        least = policy.expensive_rows if self.is_expensive else policy.fewest_fitted_rows
+        count = max(policy.rows_per_direction * directions, least)
         if 1.5 * count >= self.n:
             return np.arange(self.n)
         return np.sort(stream(self.seed, 32).choice(self.n, count, replace=False))
 
-    def _met(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float, Array]:
+    def _left_out(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float, Array]:
         """The best score over alphas of the rows held out: left out if they are in the sample, else predicted."""
         f, system = a.factorization, None
         if not a.kernel.traits.psd:  # flipped, and decomposed once for that and for ridge
@@ -434,14 +552,14 @@ class _Trials:
                 truth = np.concatenate([truth, far])
                 error = np.concatenate([error, far - features @ (f.core @ f.project(dual)) - offset])
             found.append(self._value(truth[order], error[order]))
-        return max(found, key=lambda v: v[:2])
+        return max(found, key=_first)
 
     def _value(self, truth: Array, errors: Array) -> tuple[float, float, Array]:
-        """The score, the mean squared error, negative, and what each row loses of the score."""
+        """The score, the mean squared error, and what each row loses of the score."""
         squares = np.square(errors).sum(1)
         mean = float(squares.mean())
         if not math.isfinite(mean):
-            return -math.inf, -math.inf, np.full(len(truth), np.inf)
+            return -math.inf, math.inf, np.full(len(truth), np.inf)
         if self.want.task == "regression":
             losses = squares * (self.n / (self.spread or 1.0))
         else:
@@ -449,21 +567,9 @@ class _Trials:
             one = truth.shape[1] == 1
             right = (guess > 0.0) == (truth > 0.0) if one else guess.argmax(1) == truth.argmax(1)
             losses = 1.0 - right.reshape(len(truth)).astype(np.float64)
-        return 1.0 - float(losses.mean()), -mean, losses
+        return 1.0 - float(losses.mean()), mean, losses
 
-    # -- bandwidth -------------------------------------------------------------------------------------------------
 
-    def tuned(self, best: Trial) -> Trial:
-        """Along gamma for the best blocks: a wide grid, then halfway to the neighbours of its best."""
-        start = float(self.kernel.gamma)  # type: ignore[attr-defined]
-        rank = min(best.rank, TUNED_RANK) if best.n_blocks == 1 and best.rank < self.n else best.rank
-
-        def at(factor: float) -> Trial:
-            kernel = replace(self.kernel, gamma=start * factor)  # type: ignore[type-var]
-            return self.score(best.n_blocks, rank, best.coupled, kernel)
-
-        found = max((at(w) for w in WIDTHS), key=lambda t: (t.score, t.tie))
-        centre = float(found.kernel.gamma) / start  # type: ignore[attr-defined]
-        found = max((at(centre * w) for w in (0.5, 1.0, 2.0)), key=lambda t: (t.score, t.tie))
-        self.kernel = found.kernel
-        return found if found.rank == best.rank else self.score(best.n_blocks, best.rank, best.coupled, found.kernel)
+def _first(value: tuple[float, float, Array]) -> tuple[float, float]:
+    """The score, then the squared error, in the order of what is better."""
+    return value[0], -value[1]

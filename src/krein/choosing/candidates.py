@@ -1,265 +1,267 @@
-"""Objects and a request in, a proposal out: how many blocks, of which rank, stored in which type (DESIGN, section 2).
+"""What can be built, the bytes it takes, and the table of what was tried.
 
-One small matrix decides (`forecast`): the best possible error over the rank, for any number of blocks, from a sample of
-the rows. The sample starts small and grows with what it proposes, so that choosing stays a small part of building: what
-takes a few directions is seen in a hundred rows, and what takes hundreds is worth a thousand. What comes out is a
-forecast: whoever builds measures.
+`Candidate` is one shape with what is known of it, `Selection` the table of all that were tried. `bytes_of` is the one
+formula for the bytes of a factorization. The rest lists shapes: within a memory limit (`shapes`, `shapes_within`), and
+for objects that have nothing but similarities (`landmark_shape`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array
-from krein.choosing.forecast import LARGEST_CORE, Curves
-from krein.errors import InputError
+from krein.approximation.building import APART
+from krein.approximation.error import ErrorEstimate
+from krein.approximation.landmark import usual
 from krein.factorization.storage import STORAGE
-from krein.kernels import Evaluator, FromCallable, count_objects, is_vectors
+from krein.kernels import Kernel
+from krein.policy import Policy
 
-__all__ = ["Look", "Proposal", "aligned", "propose", "si", "stored_bytes"]
+__all__ = [
+    "ITEM_BYTES", "Candidate", "Selection", "bytes_of", "held_bytes", "highest_rank", "landmark_shape", "shapes",
+    "shapes_within", "si",
+]  # fmt: skip
 
-MAX_ERROR, MAX_MEMORY = 0.02, 2.0**30  # where neither is asked for
-FINE = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250, 2000)
-COARSE = FINE[::2]
-PATIENCE = 2  # coarse steps without gain before the search turns to the best one's neighbours
-SAMPLE = (1000, 2500)  # rows looked at, at most: the square root of n tenfold between these
-GLANCE = 125  # rows looked at first,
-PER_DIRECTION = 6  # and for each direction proposed, but for
-FORECAST, SHARE = 250, 16.0  # more than so many, unless the work, m³, is less than so many n k²: bases are some 30 n k²
-GROWN = (1.5, 3.0)  # a larger sample is so many times larger, at least and at most
-FEW = 8  # directions in all: a build so small is not worth a look at the neighbours
-CLOSER = 3  # numbers of blocks that a larger one is asked for, and their neighbours
-DEAR = 32  # similarities per object that may be spent on choosing where each may be expensive
-ROWS_PER_RANK = 4  # rows per block and rank that a proposal leaves, unless there is one block
-BUILT = 1.15  # what is built goes by landmarks, not by K: so many times the best possible error
-WELL_USED = 0.8  # a proposal in less than this share of the memory has no use for the rest
-NOTHING = 0.1  # an error that small beside the rounding of the stored type is not worth a rank
-GAIN = 1.02  # an error that many times the lowest is as good, if it takes fewer bytes
-SIZES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
-ROUNDING = {"float64": 0.0, "float32": 1e-7, "float16": 3e-4, "int8": 3.5e-3}  # errors, added in squares
+ITEM_BYTES = {name: np.dtype(name).itemsize for name in STORAGE}
+# Numbers of coupled blocks that are scored within a memory limit.
+COUPLED_BLOCKS = (1, 3, 8, 32)
+# Clusters differ in size: at this many times the mean rows as rank, nearly all uncoupled blocks are exact.
+EXACT_BLOCK_RANK = 2.0
+# A smaller type is scored only if it allows this many times the rank of the type before it.
+SMALLER_TYPE_GAIN = 1.25
+# A block of a landmark coupling needs this rank before more blocks or a wider type are worth anything.
+FEWEST_LANDMARK_RANK = 8
+# A landmark coupling is planned for this share of the memory, as large blocks may get more than the mean rank.
+PLANNED_MEMORY = 0.75
 
 
 @dataclass(frozen=True)
-class Look:
-    """One choice that was looked at, with its forecast."""
+class Candidate:
+    """A number of blocks, a rank and a storage type, and what is known of them.
+
+    Attributes
+    ----------
+    n_blocks, rank : int
+        Blocks, and the rank of each (the rounded mean where ranks differ).
+    dtype : str
+        Type that the bases are stored in.
+    nbytes : int
+        Bytes of the factorization. Where a score is known and no ``max_memory`` was given, with what predictions need.
+    error : float or None
+        Relative Frobenius error.
+    score : float or None
+        Accuracy or R² on rows held out.
+    seconds : float
+        Time it took to score.
+    stage : str
+        How the error is known. "coarse", "refined" and "trend" are forecasts; "built", "kept" and "exact" were built.
+    coupled : bool
+        Whether blocks are coupled (``drop=0``) or not (``drop=1``).
+    kernel : Kernel or None
+        The kernel of the score.
+    squared_error : float
+        Mean squared error on the rows held out, which decides between equal scores.
+    """
 
     n_blocks: int
     rank: int
     dtype: str
     nbytes: int
-    error: float
-    stage: str  # forecast: "coarse", "refined", "trend" (too few rows for so many blocks); measured: "built", "kept"
+    error: float | None = None
+    score: float | None = None
+    seconds: float = 0.0
+    stage: str = ""
+    coupled: bool = True
+    kernel: Kernel | None = None
+    squared_error: float = 0.0
+
+    @property
+    def key(self) -> tuple[int, int, str, bool, Kernel | None]:
+        """What was tried, without what was found."""
+        return self.n_blocks, self.rank, self.dtype, self.coupled, self.kernel
+
+    @property
+    def quality(self) -> tuple[float, float]:
+        """The score, then the squared error: more is better."""
+        return -np.inf if self.score is None else self.score, -self.squared_error
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """What to build, what is expected of it, and what else was looked at."""
+class Selection:
+    """The candidates that were tried, the one that was chosen, and why. Printed, it is a table.
 
-    n_blocks: int
-    rank: int
-    dtype: str
-    nbytes: int  # forecast, like the error
-    error: float  # relative Frobenius
-    reason: str  # "target met", "memory budget", "no gain from more memory", "rank limit" or "as asked"
-    looks: tuple[Look, ...]  # the best found for each number of blocks
+    Attributes
+    ----------
+    tried : tuple of Candidate
+    reason : str
+        Why the search ended.
+    best : int or None
+        Place of the chosen candidate in ``tried``.
+    parameters : dict
+        What a machine passes to `krein.approximate`; ``n_blocks``, ``rank``, ``drop`` and ``dtype`` are in it.
+    kernel : Kernel or None
+        The kernel, with the gamma that was tuned.
+    error : ErrorEstimate or None
+        Measured error of what was built; None where it is exact, or was not chosen by its error.
+    n_scored : int
+        Rows that scores are means over.
+    seconds, build_seconds : float
+        Time spent on choosing, and on building what was chosen by its error.
+    """
+
+    tried: tuple[Candidate, ...]
+    reason: str
+    best: int | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    kernel: Kernel | None = None
+    error: ErrorEstimate | None = None
+    n_scored: int = 0
+    seconds: float = 0.0
+    build_seconds: float = 0.0
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The chosen candidate; None where nothing was tried."""
+        return None if self.best is None else self.tried[self.best]
+
+    @property
+    def n_blocks(self) -> Any:
+        """Number of blocks; "auto" where it is left to the matrix error."""
+        return self.parameters.get("n_blocks")
+
+    @property
+    def rank(self) -> Any:
+        """Rank of each block; "auto" where it is left to the matrix error."""
+        return self.parameters.get("rank")
+
+    @property
+    def drop(self) -> Any:
+        """Share of cluster pairs that are not coupled."""
+        return self.parameters.get("drop")
+
+    @property
+    def dtype(self) -> Any:
+        """Storage type of the bases."""
+        return self.parameters.get("dtype")
 
     def __str__(self) -> str:
-        looks = sorted(self.looks, key=lambda a: a.n_blocks)
-        return f"{self.reason}:\n{aligned(looks, self.n_blocks)}"
+        head = self.reason + ("" if self.error is None else f", error {self.error}")
+        head += f"; {self.n_scored} rows scored" if self.n_scored else ""
+        head += f"; chosen in {self.seconds:.2g} s" if self.seconds else ""
+        head += f", built in {self.build_seconds:.2g} s" if self.build_seconds else ""
+        return "\n".join([head, *_table(self.tried, self.best)])
 
 
-def aligned(looks: Sequence[Look], chosen: int | None = None) -> str:
-    """A small table of what was looked at; the number of blocks that was chosen is marked."""
-    lines = [("blocks", "rank", "type", "bytes", "error", "stage", "")]
-    for a in looks:
-        mark = "<- chosen" if a.n_blocks == chosen else ""
-        lines.append((str(a.n_blocks), str(a.rank), a.dtype, si(a.nbytes), f"{a.error:.2g}", a.stage, mark))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    left = (2, 5, 6)
-    rows = (
-        [v.ljust(w) if i in left else v.rjust(w) for i, (v, w) in enumerate(zip(r, widths, strict=True))] for r in lines
-    )
-    return "\n".join("  ".join(row).rstrip() for row in rows)
-
-
-def propose(
-    objects: Any,
-    evaluator: Evaluator,
-    seed: int,
-    *,
-    max_error: float | None = None,
-    max_memory: float | None = None,
-    n_blocks: int | None = None,
-    rank: int | None = None,
-    dtype: str | None = None,
-    own_dtype: str = "float64",
-) -> Proposal:
-    """Return the choice with the fewest bytes whose error is forecast below ``max_error``, or the best there is.
-
-    With ``max_memory`` alone it is the lowest error in that many bytes; with both, the best in that memory where the
-    error cannot be reached in it; with neither, 0.02 within 1 GiB. What is given is kept. Bases are stored in
-    ``own_dtype``, X's own, unless ``max_memory`` calls for less. Costs m² similarities and some m³ work: m = 125 rows
-    where few directions are enough, and no more than a share of what building costs beyond 250.
-    """
-    n = count_objects(objects)
-    if max_error is None and max_memory is None:
-        max_error, max_memory = MAX_ERROR, MAX_MEMORY
-    if dtype is not None:
-        types: Sequence[str] = (dtype,)
-    elif max_memory is None:
-        types = (own_dtype,)
-    else:
-        types = STORAGE[STORAGE.index(own_dtype) :] if max_error is not None else STORAGE
-    request = _Request(n, max_error, math.inf if max_memory is None else max_memory, n_blocks, rank, tuple(types))
-    request.check()
-    size = int(np.clip(10.0 * math.sqrt(n), *SAMPLE))
-    if not is_vectors(objects) or isinstance(evaluator.kernel, FromCallable):
-        size = min(size, int(math.sqrt(DEAR * n / 2)))  # the smaller samples before it take less than as much
-    m, curves = min(size, GLANCE), None
-    likely: list[int] = []
-    while True:
-        curves = Curves(objects, evaluator, seed, n, m, curves)
-        found = _search(request, curves, likely)
-        cheap = max(FORECAST, round((SHARE * n * found.rank**2) ** (1 / 3)))
-        wanted = min(size, cheap, PER_DIRECTION * found.n_blocks * found.rank)
-        if wanted <= GROWN[0] * m:
-            return found
-        m = min(wanted, round(GROWN[1] * m))
-        likely = [a.n_blocks for a in sorted(found.looks, key=request.order)[:CLOSER]]
-
-
-def stored_bytes(n: int, n_blocks: int, rank: Any, dtype: str) -> Any:
-    """Bytes of a factorization of n rows: bases, core, order, and the maps of types other than float64."""
-    maps = 0 if dtype == "float64" else 8 * n_blocks * rank**2
-    return n * rank * SIZES[dtype] + 8 * (n_blocks * rank) ** 2 + 8 * n + maps
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What is wanted, complete."""
-
-    n: int
-    max_error: float | None
-    max_memory: float
-    n_blocks: int | None
-    rank: int | None
-    types: tuple[str, ...]  # in order of preference where there is an error to meet
-
-    def check(self) -> None:
-        least = min(stored_bytes(self.n, self.n_blocks or 1, self.rank or 1, t) for t in self.types)
-        if least > self.max_memory:
-            given = [f"{name}={v}" for name, v in (("n_blocks", self.n_blocks), ("rank", self.rank)) if v is not None]
-            raise InputError(
-                f"max_memory must be at least {least} bytes for {self.n} objects"
-                f"{' with ' if given else ''}{' and '.join(given)}; got {self.max_memory:g}. "
-                "Allow more memory, ask for fewer blocks or less rank, or approximate fewer objects."
-            )
-
-    def highest_rank(self, n_blocks: int) -> int:
-        """The largest rank worth proposing for so many blocks; 0 if there is none."""
-        if self.rank is not None:
-            return self.rank if n_blocks == (self.n_blocks or 1) or self.rank * n_blocks <= self.n else 0
-        if self.n_blocks is not None:
-            return max(1, min(self.n, LARGEST_CORE) // n_blocks)
-        if n_blocks == 1:
-            return max(1, min(int(0.6 * self.n), LARGEST_CORE))  # beyond, it is larger than the matrix itself
-        return min(self.n // ROWS_PER_RANK, LARGEST_CORE) // n_blocks
-
-    def looks(self, n_blocks: int, best: Array, stage: str) -> list[Look]:
-        """The best choice in each type for so many blocks; ``best[k - 1]`` is the best possible error at rank k."""
-        ranks = np.arange(1, len(best) + 1, dtype=np.int64)
-        if self.rank is not None:
-            ranks = ranks[-1:]
-        found = []
-        for dtype in self.types:
-            alone = len(self.types) == 1 and self.max_error is not None  # no choice: the builder measures what it costs
-            rounding = min(ROUNDING[dtype], 0.5 * (self.max_error or 1.0)) if alone else ROUNDING[dtype]
-            errors = np.minimum(1.0, np.hypot(BUILT * best[ranks - 1], rounding))
-            sizes = stored_bytes(self.n, n_blocks, ranks, dtype)
-            fits = int(np.searchsorted(sizes, self.max_memory, side="right"))
-            if fits == 0:
-                continue
-            enough = errors[:fits] <= self.max_error if self.max_error is not None else np.zeros(fits, dtype=bool)
-            if not enough.any():  # all the memory, unless what is left is rounding
-                enough = BUILT * best[ranks[:fits] - 1] <= NOTHING * ROUNDING[dtype]
-            at = int(np.argmax(enough)) if enough.any() else fits - 1
-            found.append(Look(n_blocks, int(ranks[at]), dtype, int(sizes[at]), float(errors[at]), stage))
-        return found
-
-    def order(self, look: Look) -> tuple[float, ...]:
-        """Less is better."""
-        if self.meets(look):
-            return 0, self.types.index(look.dtype), look.nbytes
-        return 1, look.error, look.nbytes
-
-    def is_beaten(self, n_blocks: int, best: Look) -> bool:
-        """Whether so many blocks take more bytes than ``best``, which meets the target, whatever their rank."""
-        alone = best.dtype == self.types[0] and self.meets(best)  # else another type may be wanted
-        return alone and best.nbytes <= stored_bytes(self.n, n_blocks, self.rank or 1, best.dtype)
-
-    def meets(self, look: Look) -> bool:
-        return self.max_error is not None and look.error <= self.max_error
-
-    def reason(self, look: Look) -> str:
-        if self.n_blocks is not None and self.rank is not None:
-            return "as asked"
-        if self.meets(look):
-            return "target met"
-        most = stored_bytes(self.n, look.n_blocks, self.highest_rank(look.n_blocks), look.dtype)
-        if self.max_error is None and look.nbytes < WELL_USED * self.max_memory:
-            return "no gain from more memory"
-        return "memory budget" if most > self.max_memory or self.max_error is None else "rank limit"
-
-
-def _search(request: _Request, curves: Curves, likely: Sequence[int] = ()) -> Proposal:
-    """Look at a coarse grid of block numbers, or at likely ones, then around the best of them."""
-    looks: dict[int, list[Look]] = {}
-
-    def look(n_blocks: int, stage: str) -> None:
-        highest = request.highest_rank(n_blocks)
-        if n_blocks not in looks and highest > 0 and not (looks and request.is_beaten(n_blocks, leader())):
-            best, seen = curves.errors(n_blocks, highest)
-            looks[n_blocks] = request.looks(n_blocks, best, stage if seen else "trend")
-
-    def leader() -> Look:
-        every = [a for some in looks.values() for a in some]
-        first = min(every, key=request.order)
-        if request.meets(first):
-            return first
-        return min((a for a in every if a.error <= GAIN * first.error), key=lambda a: a.nbytes)
-
-    waited = 0
-    if request.n_blocks is not None or likely:
-        for c in sorted(likely) or [request.n_blocks or 1]:
-            look(c, "refined")
-    else:
-        for c in COARSE:
-            before = leader() if looks else None
-            look(c, "coarse")
-            waited = 0 if before is None or leader().n_blocks == c else waited + 1
-            if waited >= PATIENCE or not looks.get(c):
-                break
-    while request.n_blocks is None and leader().n_blocks * leader().rank > FEW:
-        at = FINE.index(leader().n_blocks)
-        near = [c for c in FINE[max(0, at - 1) : at + 2] if c not in looks and request.highest_rank(c) > 0]
-        known = len(looks)
-        for c in near:
-            look(c, "refined")
-        if len(looks) == known:
-            break
-    chosen = leader()
-    table = tuple(chosen if c == chosen.n_blocks else min(a, key=request.order) for c, a in looks.items() if a)
-    return Proposal(
-        chosen.n_blocks, chosen.rank, chosen.dtype, chosen.nbytes, chosen.error, request.reason(chosen), table
-    )
+def _table(tried: Sequence[Candidate], best: int | None) -> list[str]:
+    """One line per candidate below the names of the columns; columns that are empty are left out."""
+    names = ("blocks", "rank", "type", "coupled", "gamma", "bytes", "error", "score", "seconds", "stage", "")
+    lines = [names]
+    for i, t in enumerate(tried):
+        scored, gamma = t.score is not None, getattr(t.kernel, "gamma", None)
+        lines.append(
+            (str(t.n_blocks), str(t.rank), t.dtype, ("yes" if t.coupled else "no") if scored else "",
+             "" if gamma is None else f"{gamma:.3g}", si(t.nbytes), "" if t.error is None else f"{t.error:.2g}",
+             "" if t.score is None else f"{t.score:.4f}", f"{t.seconds:.2f}" if scored else "", t.stage,
+             "<- chosen" if i == best else "")
+        )  # fmt: skip
+    columns = [column for column in zip(*lines, strict=True) if not tried or any(column[1:])]
+    shown = []
+    for column in columns:
+        width, left = max(map(len, column)), column[0] in ("type", "stage", "")
+        shown.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
+    return ["  ".join(row).rstrip() for row in zip(*shown, strict=True)]
 
 
 def si(nbytes: float) -> str:
-    """Bytes as people say them."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of one is rounded up to it
+    """Bytes with a unit: kB, MB or GB."""
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of a unit is rounded up to it
     return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def held_bytes(n: Any, basis_entries: Any, core_entries: Any, map_entries: Any, dtype: str) -> Any:
+    """Bytes of a factorization of n rows: bases in ``dtype``, core, order, and maps of types other than float64."""
+    maps = 0 if dtype == "float64" else map_entries
+    return ITEM_BYTES[dtype] * basis_entries + 8 * (core_entries + n + maps)
+
+
+def bytes_of(n: int, n_blocks: int, rank: Any, dtype: str, coupled: bool = True) -> Any:
+    """Bytes of a factorization of n rows in blocks of one rank, or of each of an array of ranks.
+
+    The core of uncoupled blocks is diagonal where it has more than `APART` rows: r values and two indices per block.
+    Equal to ``factorization.nbytes`` where every block has that rank. float16 and int8 may take more, as columns that
+    round badly are stored in two numbers.
+    """
+    r = np.minimum(n, n_blocks * np.asarray(rank))
+    core = r**2 if coupled else np.where(r <= APART, r**2, r + 2 * n_blocks)
+    found = held_bytes(n, n * np.asarray(rank), core, r * rank, dtype)
+    return found if found.ndim else int(found)
+
+
+def highest_rank(n: int, room: float, n_blocks: int, limit: int, dtype: str, coupled: bool = True) -> int:
+    """The highest rank up to ``limit`` whose factorization fits ``room`` bytes, 0 if none does."""
+    fits = np.flatnonzero(bytes_of(n, n_blocks, np.arange(1, limit + 1), dtype, coupled) <= room)
+    return int(fits[-1]) + 1 if len(fits) else 0
+
+
+# -- shapes within a memory limit --------------------------------------------------------------------------------------
+
+
+def shapes(n: int, policy: Policy, n_blocks: int | None = None) -> list[tuple[int, bool]]:
+    """(number of blocks, coupled) that can be scored, neighbours beside each other: uncoupled ones first."""
+    if n_blocks is not None:
+        return [(n_blocks, False), (n_blocks, True)] if n_blocks > 1 else [(1, True)]
+    rows = (*policy.block_rows, max(1, policy.block_rows[-1] // 2))
+    uncoupled = [(max(2, round(n / b)), False) for b in rows if 2 * b <= n]
+    return [*uncoupled, *((c, True) for c in COUPLED_BLOCKS)]
+
+
+def shapes_within(
+    n: int, room: float, types: Sequence[str], shape: tuple[int, bool], policy: Policy, rank: int | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yield (rank, type): the highest rank that fits, in each type that allows clearly more than the one before.
+
+    A given rank is kept, in the first type that it fits in.
+    """
+    c, coupled = shape
+    limit = min(2 * policy.highest_block_rank, max(1, round(EXACT_BLOCK_RANK * n / c)))
+    if coupled:
+        limit = min(policy.coupled_directions, n // 2) // c
+    before = 0
+    for dtype in types:
+        k = rank or highest_rank(n, room, c, limit, dtype, coupled)
+        if 0 < k <= limit and k >= SMALLER_TYPE_GAIN * before and bytes_of(n, c, k, dtype, coupled) <= room:
+            yield k, dtype
+            before = k
+
+
+def landmark_shape(
+    n: int, room: float, types: Sequence[str], n_blocks: int | None, rank: int | None, policy: Policy
+) -> tuple[int, int, str] | None:
+    """Blocks, rank and type of coupling="landmark" where a rule chooses them; what is given is kept.
+
+    Where the default shape does not fit ``room``: less rank, then fewer blocks, then smaller types. None if nothing
+    fits.
+    """
+    room *= PLANNED_MEMORY
+    blocks, per_block = usual(n)
+    total, best = blocks * per_block, None
+    counts = [n_blocks] if n_blocks else [blocks >> i for i in range(blocks.bit_length())]
+    for dtype in types:
+        for c in counts:
+            if rank and not n_blocks and c > 1 and c * rank > total:
+                continue
+            per_block = max(1, total // c)
+            k = rank or highest_rank(n, room, c, min(policy.landmark_block_rank, per_block), dtype)
+            if k == 0 or bytes_of(n, c, k, dtype) > room:
+                continue
+            if rank or k >= min(FEWEST_LANDMARK_RANK, per_block):
+                return c, k, dtype
+            if best is None or c * k > best[0] * best[1]:
+                best = c, k, dtype
+    return best

@@ -25,7 +25,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from krein.approximation import Approximation
 from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
-from krein.choosing.by_score import Choice, Chooser
+from krein.choosing.by_score import Chooser
+from krein.choosing.candidates import Selection
 from krein.errors import InputError, one_of, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
@@ -101,7 +102,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     n_negative_ : int
         Number of negative eigenvalues before the correction. If they are too many to count it is 1, and the warning
         says so.
-    selection_ : Choice or None
+    selection_ : Selection or None
         The candidates that were scored to choose blocks, rank or gamma. Printed, it is a table.
     relative_error_ : float
         Relative Frobenius error of the matrix before the correction. It is 0 if all similarities are used, and NaN if
@@ -271,7 +272,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _chooser(self, targets: Any) -> Chooser:
         """Return a chooser of blocks, rank and gamma for these targets."""
-        return Chooser(targets, "classification" if is_classifier(self) else "regression", tune=self._tuned)
+        task = "classification" if is_classifier(self) else "regression"
+        return Chooser(targets, task, self._tuned, self.policy or DEFAULT)
 
     @property
     def _tuned(self) -> bool:
@@ -281,7 +283,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
-        self.selection_: Choice | None = None
+        self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
         if isinstance(self.route_, Features) and self.route_.n_landmarks < count_objects(objects):
@@ -319,7 +321,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_ = chooser(
             objects, kernel, n_blocks=blocks, rank=rank, seed=seed_from(self.random_state), verbose=self.verbose
         )
-        tuned = self.selection_.kernel
+        tuned = self.selection_.kernel or kernel
         self._training, self._kernel = (objects, tuned), tuned
         return tuned
 
@@ -355,7 +357,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return built.approximation
 
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
-        options = {"n_jobs": self.n_jobs, "random_state": self.random_state, "verbose": self.verbose}
+        options = {name: getattr(self, name) for name in ("n_jobs", "random_state", "verbose", "policy")}
         if isinstance(self.route_, Exact):
             return Built(whole_approximation(objects, kernel, self.random_state))
         if chooser is None:
@@ -363,12 +365,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
         own = {} if self.drop == "auto" else {"drop": self.drop}
         while True:
-            a = approximate(objects, choice.kernel, **asked | choice.parameters | own, **options)
+            a = approximate(objects, choice.kernel or kernel, **asked | choice.parameters | own, **options)
             held, room = a.factorization.nbytes, self.max_memory or math.inf
             if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
                 return Built(a, choice)
             # the rows it was tried on took less: what was asked for holds
-            choice = replace(choice, rank=max(1, min(choice.rank - 1, int(choice.rank * room / held))))
+            lower = max(1, min(choice.rank - 1, int(choice.rank * room / held)))
+            choice = replace(choice, best=None, parameters=choice.parameters | {"rank": lower})
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
         a = self.approximation

@@ -33,8 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
-from krein.choosing.budget import Trial
-from krein.choosing.chosen import Choice
+from krein.choosing.candidates import Candidate, Selection
 from krein.estimators.choose_correction import CUTOFF, folds
 from krein.estimators.decision import KernelExpansion, NeighbourExpansion, copied
 from krein.estimators.eigenpairs import smallest_eigenvalue
@@ -319,7 +318,7 @@ class SimilarityFeatures:
         return K, R
 
 
-def landmark_choice(features: SimilarityFeatures) -> Choice:
+def landmark_choice(features: SimilarityFeatures) -> Selection:
     """What was tried, as ``selection_`` shows it: the score of fewer landmarks, and what more would bring."""
     scores, n = features.scores, len(features.own)
     last, gains = scores[-1], np.diff([s.score for s in scores])
@@ -333,12 +332,16 @@ def landmark_choice(features: SimilarityFeatures) -> Choice:
         reason += f"; twice as many would bring {ending} (standard error {last.standard_error:.4f})"
     size = features.far.dtype.itemsize
     tried = tuple(
-        Trial(1, s.n_landmarks, True, features.kernel, s.score, s.score, size * n * s.n_landmarks, s.seconds)
+        Candidate(
+            1, s.n_landmarks, str(features.far.dtype), size * n * s.n_landmarks, score=s.score, seconds=s.seconds,
+            kernel=features.kernel,
+        )
         for s in scores
-    )
-    return Choice(
-        1, last.n_landmarks, 0.0, "float64", None, features.kernel, tried, last.n_held, reason,
-        sum(s.seconds for s in scores),
+    )  # fmt: skip
+    parameters = {"n_blocks": 1, "rank": last.n_landmarks, "drop": 0.0, "dtype": "float64", "max_memory": None}
+    return Selection(
+        tried, reason, len(tried) - 1, parameters, features.kernel, n_scored=last.n_held,
+        seconds=sum(s.seconds for s in scores),
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from sklearn.utils.multiclass import type_of_target
 from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
-from krein.choosing.candidates import MAX_ERROR
 from krein.errors import InputError, one_of
 from krein.estimators.choose_correction import compared, preferred
 from krein.inspection import measures
@@ -130,7 +129,8 @@ def inspect(
         low=look.low, high=look.high, negative_entries=negative_entries,
         diagonal=(float(own.min()), float(own.max())), constant_diagonal=spread <= 16.0 * precision * look.largest,
         asymmetry=look.asymmetry, counts=counts, edges=edges, negative_squares=negative_squares,
-        triangle_violations=violations, blocks=blocks, forecasts=forecasts, target=MAX_ERROR, corrections=scores,
+        triangle_violations=violations, blocks=blocks, forecasts=forecasts, target=DEFAULT.default_error,
+        corrections=scores,
         task=None if targets is None else task, learner=learner, recommended=best, rank_scores=ranks,
         baseline=None if targets is None else baseline(targets[look.rows], task), notes=(),
         stages=tuple(stages),

@@ -20,8 +20,8 @@ import numpy as np
 
 from krein.approximation.clusters import partition
 from krein.arrays import Array, Indices
-from krein.choosing.candidates import BUILT, stored_bytes
-from krein.choosing.forecast import Curves
+from krein.choosing.candidates import bytes_of
+from krein.choosing.forecast import BUILT_ERROR, Curves
 from krein.errors import KreinWarning
 from krein.inspection.findings import BlockShare, Estimate, Forecast, SizeTrend
 from krein.kernels import Evaluator, Precomputed, is_vectors
@@ -249,6 +249,6 @@ def forecasts(K: Array, sample: Any, n: int, seed: int) -> tuple[Forecast, ...]:
             continue
         errors, seen = curves.errors(c, max(ranks))
         for k in ranks:
-            error = min(1.0, BUILT * float(errors[k - 1]))
-            found.append(Forecast(c, k, int(stored_bytes(n, c, k, "float64")), error, seen))
+            error = min(1.0, BUILT_ERROR * float(errors[k - 1]))
+            found.append(Forecast(c, k, bytes_of(n, c, k, "float64"), error, seen))
     return tuple(found)

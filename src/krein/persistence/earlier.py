@@ -5,18 +5,20 @@ There every machine held an approximation, exact or not, and predicted through o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from krein.approximation import Approximation
+from krein.choosing.candidates import Candidate, Selection
 from krein.errors import InputError
 from krein.estimators.decision import FactoredExpansion, KernelExpansion
 from krein.estimators.route import Given
 from krein.kernels import count_objects
 from krein.kernels.precomputed import GivenColumns
 
-__all__ = ["EarlierExpansion", "upgraded"]
+__all__ = ["EARLIER", "EarlierExpansion", "upgraded"]
 
 # Fitted machines no longer have these attributes.
 GONE = ("_direct", "_screened", "_rows", "_by_support", "_binding")
@@ -37,6 +39,38 @@ class EarlierExpansion:
         if not isinstance(weights, np.ndarray) or weights.ndim != 2 or count_objects(support) != len(weights):
             raise InputError("an Expansion has other weights than support")
         return KernelExpansion(a.kernel, support, weights)
+
+
+def _trial(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `Candidate` that was scored."""
+    fields = {name: value for name, value in given.items() if name != "tie"}
+    return fields | {"squared_error": -given["tie"]}
+
+
+def _search(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `Selection` by error, whose last candidate was built."""
+    return given | {"best": len(given["tried"]) - 1}
+
+
+def _choice(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `Selection` by score."""
+    shape = {name: given[name] for name in ("n_blocks", "rank", "drop", "dtype", "max_memory")}
+    coupling = given.get("coupling")
+    key = (given["n_blocks"], given["rank"], given["dtype"], given["drop"] == 0.0, given["kernel"])
+    keys = [t.key for t in given["tried"]]
+    return {name: given[name] for name in ("tried", "reason", "kernel", "n_scored", "seconds")} | {
+        "best": keys.index(key) if key in keys else None,
+        "parameters": shape | ({} if coupling is None else {"coupling": coupling}),
+    }
+
+
+# Classes of earlier files by their names: today's class, and its fields from theirs.
+EARLIER: dict[str, tuple[type, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "Look": (Candidate, dict),
+    "Trial": (Candidate, _trial),
+    "Search": (Selection, _search),
+    "Choice": (Selection, _choice),
+}
 
 
 def upgraded(given: dict[str, Any]) -> dict[str, Any]:

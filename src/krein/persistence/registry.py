@@ -23,9 +23,7 @@ from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Branches, Embedding, Partition
 from krein.approximation.error import ErrorEstimate
 from krein.arrays import Array, Indices
-from krein.choosing.by_error import Search
-from krein.choosing.by_score import Choice, Trial
-from krein.choosing.candidates import Look
+from krein.choosing.candidates import Candidate, Selection
 from krein.errors import InputError
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, NeighbourExpansion, PairExpansion
 from krein.estimators.gaussian_process.kernels import AsSklearn, FromSklearn
@@ -39,7 +37,7 @@ from krein.kernels import Kernel, Precomputed, Traits, count_objects
 from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
-from krein.persistence.earlier import EarlierExpansion, upgraded
+from krein.persistence.earlier import EARLIER, EarlierExpansion, upgraded
 from krein.policy import Policy
 from krein.preprocessing import UnitSphere
 from krein.solvers.dense_dual import Task
@@ -67,8 +65,8 @@ OWN_KERNELS = (
 )  # fmt: skip
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
-    Traits, Group, Partition, Embedding, Branches, LandmarkMap, Search, Look, ErrorEstimate, KernelExpansion,
-    PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Choice, Trial, Task, Dual,
+    Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
+    PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual,
     Numbers, Categories, Encoder, Score, Policy, Exact, Features, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
@@ -83,7 +81,7 @@ TYPES: dict[str, type] = {"float": float, "int": int, "bool": bool} | {
 HELD: dict[str, Any] = {  # what estimators keep under these names after a fit
     "approximation": Approximation | None, "_approximation": Approximation | None, "_uncorrected": Approximation,
     "_expansion": KernelExpansion | FactoredExpansion, "_preimage": KernelExpansion | FactoredExpansion,
-    "_centred": Centred, "_posterior": Posterior | None, "selection_": Choice | None, "policy": Policy | None,
+    "_centred": Centred, "_posterior": Posterior | None, "selection_": Selection | None, "policy": Policy | None,
     "route_": Exact | Features | Handed | Given | ByError | ByScore,
 }  # fmt: skip
 
@@ -129,6 +127,11 @@ def _of_dataclass(cls: Any) -> Kind:
         return made
 
     return Kind(cls.__name__, cls, lambda value: {name: getattr(value, name) for name in names}, together)
+
+
+def _of_earlier(name: str, cls: Any, fields_of: Callable[[Fields], Fields]) -> Kind:
+    """A class that is no longer written, read as one of today's."""
+    return Kind(name, type(name, (), {}), lambda value: {}, lambda given: _of_dataclass(cls).together(fields_of(given)))
 
 
 def _of_estimator(cls: Any) -> Kind:
@@ -364,6 +367,7 @@ _ALL = (
     *(_of_sklearn(cls, f"sklearn.{cls.__name__}") for cls in OF_SKLEARN),
     _of_sklearn(AsSklearn, "AsSklearn"),
     *map(_of_sparse, SPARSE),
+    *(_of_earlier(name, *how) for name, how in EARLIER.items()),
     Kind("Expansion", EarlierExpansion, lambda value: {}, EarlierExpansion.together),
     Kind("Factorization", Factorization, _factorization_apart, _factorization),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),

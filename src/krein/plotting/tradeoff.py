@@ -135,15 +135,11 @@ class MemoryDisplay:
         choice = getattr(estimator, "selection_", None)
         if choice is None or not choice.tried:
             return cls.from_approximation(built, ax=ax)
-        spots, chosen = [], None
-        for t in choice.tried:
-            spot = Spot(t.n_blocks, t.rank, t.nbytes, t.score, series="coupled" if t.coupled else "on their own")
-            spots.append(spot)
-            same = (t.n_blocks, t.rank, t.coupled, t.kernel) == (
-                choice.n_blocks, choice.rank, choice.drop == 0.0, choice.kernel
-            )  # fmt: skip
-            if same and getattr(t, "dtype", choice.dtype) == choice.dtype:
-                chosen = spot
+        spots = [
+            Spot(t.n_blocks, t.rank, t.nbytes, t.score, series="coupled" if t.coupled else "on their own")
+            for t in choice.tried
+        ]
+        chosen = None if choice.best is None else spots[choice.best]
         return cls(spots=spots, chosen=chosen, value_label="score of rows left out", log=False).plot(ax=ax)
 
     def plot(self, ax: Any = None, *, columns: int = 3) -> MemoryDisplay:

@@ -266,10 +266,9 @@ def tried(fit: Fitted) -> str:
     """What was tried where blocks and rank were left open: by score, or by error."""
     chosen, searched = getattr(fit.estimator, "selection_", None), _searched(fit)
     if chosen is not None:
-        mine = (chosen.n_blocks, chosen.rank, chosen.drop == 0.0, chosen.kernel, chosen.dtype)
         rows: list[list[Cell]] = []
-        for t in chosen.tried:
-            gamma, mark = getattr(t.kernel, "gamma", None), "chosen" if t.key == mine else ""
+        for i, t in enumerate(chosen.tried):
+            gamma, mark = getattr(t.kernel, "gamma", None), "chosen" if i == chosen.best else ""
             rows.append(
                 [(t.n_blocks, str(t.n_blocks)), (t.rank, str(t.rank)), *[("yes", "yes") if t.coupled else ("no", "no")],
                  ("", "") if gamma is None else (gamma, fixed(gamma)), (t.score, fixed(t.score)),

@@ -246,7 +246,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
         score = float(part.score(take(X, others), self.y_train_[others]))
         scale = part._units(signal(part.kernel_), part.X_train_)
         choice = self._chooser(whole.y)(_divided(X, scale), part._training[1], seed=seed, verbose=self.verbose)
-        best = max((t.score for t in choice.tried), default=-np.inf)
+        best = max((t.quality[0] for t in choice.tried), default=-np.inf)
         if score < best:
             return None
         part.selection_ = choice
