@@ -23,7 +23,7 @@ from krein.persistence.values import Decoder, Encoder, MissingFunction, OtherMat
 __all__ = ["FORMAT", "load", "save"]
 
 # The number of the format is raised when older versions could not read what this one writes.
-FORMAT = 2
+FORMAT = 3
 SUFFIX = ".krein"
 
 
