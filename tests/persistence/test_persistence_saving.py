@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from paper.records import replace
 from test_persistence import FUNCTIONS, common_letters
 
 import krein
+from benchmarks.runner import replace
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
