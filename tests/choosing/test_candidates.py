@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import krein
-from krein.approximation.building import APART
 from krein.choosing.by_score import tried_within
 from krein.choosing.candidates import Candidate, Selection, bytes_of, held_bytes, highest_rank, shapes, shapes_within
 from krein.estimators.cache import clear_cache
+from krein.factorization.factorization import UNCOUPLED_CORE
 from krein.factorization.storage import STORAGE
 from krein.policy import DEFAULT
 from strategies import dense_twin
@@ -42,7 +42,7 @@ def test_the_bytes_of_a_shape_are_those_of_its_factorization(n, n_blocks, rank, 
     columns = [B.shape[1] for B in f.bases]
     if set(f.ranks) == set(columns) == {rank} and f.maps is None if dtype == "float64" else set(columns) == {rank}:
         assert f.nbytes == bytes_of(n, f.n_blocks, rank, dtype, coupled)
-    core = f.rank**2 if coupled or f.rank <= APART else f.rank + 2 * f.n_blocks
+    core = f.rank**2 if coupled or f.rank <= UNCOUPLED_CORE else f.rank + 2 * f.n_blocks
     maps = 0 if f.maps is None else np.dot(columns, f.ranks)
     held = held_bytes(n, sum(B.size for B in f.bases), core, maps, dtype)
     assert f.nbytes == held + (8 * maps if dtype == "float64" else 0)

@@ -78,6 +78,17 @@ class LandmarkMap:
         largest = max(float(_lengths(part @ block).max()) for _, part in tiles(basis))
         return replace(self, block=block, reach=TOO_LONG * largest)
 
+    def turned(self, T: Array) -> LandmarkMap:
+        """The map of the basis U_i Tᵀ that a storage type or eigenvectors put in place of U_i."""
+        return replace(
+            self, transform=right_divide(self.transform, T), block=None if self.block is None else T @ self.block
+        )
+
+    def leading(self, rank: int) -> LandmarkMap:
+        """The map of the first ``rank`` columns of the basis."""
+        block = None if self.block is None else self.block[:rank, :rank]
+        return replace(self, transform=self.transform[:, :rank], block=block)
+
     @property
     def nbytes(self) -> int:
         extra = sum(part.nbytes for part in (self.self_similarities, self.block) if part is not None)

@@ -51,29 +51,31 @@ def usual(n: int) -> tuple[int, int]:
 
 
 def couple_by_landmarks(
-    plan: Request, evaluator: Evaluator
+    request: Request, evaluator: Evaluator
 ) -> tuple[Partition, list[Array], list[LandmarkMap], BlockSparse]:
-    """Return clusters, bases, maps and core of a plan with its numbers chosen: n (|Z| + |L_i|) similarities."""
-    assert plan.n_blocks is not None
-    if plan.drop:
-        raise InputError(f'coupling="landmark" has every pair of blocks coupled; got drop={plan.drop:g}. Leave it out.')
-    everything, total = np.arange(plan.n), plan.total_rank or plan.n_blocks * (plan.rank or 1)
-    count = min(plan.n, int(np.clip(plan.n // SHARE, *LANDMARKS)))
-    found = sketch(plan.objects, everything, count, "uniform", evaluator, stream(plan.seed, 1, 0))
-    Q, signs, far = nystrom(plan.objects, everything, max(1, count // 2), found, evaluator, np.float64)
+    """Return clusters, bases, maps and core of a request with its numbers chosen: n (|Z| + |L_i|) similarities."""
+    assert request.n_blocks is not None
+    if request.drop:
+        raise InputError(
+            f'coupling="landmark" has every pair of blocks coupled; got drop={request.drop:g}. Leave it out.'
+        )
+    everything, total = np.arange(request.n), request.total_rank or request.n_blocks * (request.rank or 1)
+    count = min(request.n, int(np.clip(request.n // SHARE, *LANDMARKS)))
+    found = sketch(request.objects, everything, count, "uniform", evaluator, stream(request.seed, 1, 0))
+    Q, signs, far = nystrom(request.objects, everything, max(1, count // 2), found, evaluator, np.float64)
     if not len(signs):  # the landmarks see nothing: there is nothing to couple
-        Q, signs, far = np.zeros((plan.n, 1)), np.ones(1), replace(far, transform=np.zeros((count, 1)))
+        Q, signs, far = np.zeros((request.n, 1)), np.ones(1), replace(far, transform=np.zeros((count, 1)))
     peak = float(np.abs(found.similarities).max(initial=0.0)) or 1.0
-    places = None if is_vectors(plan.objects) else (Embedding(far.landmarks, far.transform), Q)
-    clusters = partition(plan.objects, plan.n_blocks, evaluator, plan.seed, places)
+    places = None if is_vectors(request.objects) else (Embedding(far.landmarks, far.transform), Q)
+    clusters = partition(request.objects, request.n_blocks, evaluator, request.seed, places)
     seen = Q.T @ Q
     # by the blocks asked for: of objects that are mostly equal few blocks are left, and n² similarities would be taken
-    width = max(int(np.clip(plan.n // OWN_SHARE, *OWN)), PER_RANK * -(-total // plan.n_blocks))
+    width = max(int(np.clip(request.n // OWN_SHARE, *OWN)), PER_RANK * -(-total // request.n_blocks))
 
     def near(i: int) -> _Near:
-        return _near(plan, clusters.members(i), i, width, (Q, signs, seen, peak), evaluator)
+        return _near(request, clusters.members(i), i, width, (Q, signs, seen, peak), evaluator)
 
-    blocks = plan.each(near, [(i,) for i in range(clusters.n_blocks)], "bases")
+    blocks = request.each(near, [(i,) for i in range(clusters.n_blocks)], "bases")
     sizes = np.array([len(b.energies) for b in blocks])
     ranks = allocate(max(total, len(blocks)), sizes, "spectral", [b.energies for b in blocks])
     bases = [np.asfortranarray(b.directions[:, :k]) for b, k in zip(blocks, ranks, strict=True)]
@@ -82,11 +84,11 @@ def couple_by_landmarks(
     for i, left in enumerate(along):
         core |= {(i, j): (left * signs) @ along[j].T for j in range(i + 1, len(along))}
     maps = [
-        _extension(plan, b, U, Q[b.members], far, peak, evaluator).limited(U, core[i, i], plan.kernel)
+        _extension(request, b, U, Q[b.members], far, peak, evaluator).limited(U, core[i, i], request.kernel)
         for i, (b, U) in enumerate(zip(blocks, bases, strict=True))
     ]
-    _warn_of_nothing(plan.n, found.similarities / peak, bases, core, peak)
-    bases = [U.astype(plan.working) for U in bases]
+    _warn_of_nothing(request.n, found.similarities / peak, bases, core, peak)
+    bases = [U.astype(request.working) for U in bases]
     return clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], core)
 
 
@@ -115,15 +117,15 @@ def _warn_of_nothing(n: int, W: Array, bases: list[Array], core: dict[tuple[int,
 
 
 def _near(
-    plan: Request, members: Indices, i: int, width: int, far: tuple[Array, Array, Array, float], evaluator: Evaluator
+    request: Request, members: Indices, i: int, width: int, far: tuple[Array, Array, Array, float], evaluator: Evaluator
 ) -> _Near:
     """Directions by the squares of the block's rows of K: those to other blocks by Q, those within by the sample."""
     Q, signs, seen, peak = far
-    n, mine, q = len(members), take(plan.objects, members), Q[members]
+    n, mine, q = len(members), take(request.objects, members), Q[members]
     if n <= width:
         own, K = np.arange(n), evaluator.symmetric(mine, members).astype(np.float64)
     else:
-        own = np.sort(stream(plan.seed, 2, i).choice(n, width, replace=False))
+        own = np.sort(stream(request.seed, 2, i).choice(n, width, replace=False))
         found = evaluator.block(mine, take(mine, own))
         evaluator.check_symmetric(found[own], members[own])
         K = found.astype(np.float64)
@@ -143,13 +145,13 @@ def _within(block: _Near, U: Array) -> Array:
 
 
 def _extension(
-    plan: Request, block: _Near, U: Array, q: Array, far: LandmarkMap, peak: float, evaluator: Evaluator
+    request: Request, block: _Near, U: Array, q: Array, far: LandmarkMap, peak: float, evaluator: Evaluator
 ) -> LandmarkMap:
     """u(x) = k(x, Z and L_i) T, the least squares over the block's own rows, in units of the largest similarity."""
     root = np.sqrt(peak)  # q is of the size of a root, so that otherwise c k would be extended unlike k
     weights = np.linalg.pinv(np.hstack([q / root, block.similarities / peak]), rcond=SMOOTH) @ U
     transform = np.vstack([far.transform / root @ weights[: q.shape[1]], weights[q.shape[1] :] / peak])
     rows = np.concatenate([far.rows, block.members[block.own]])
-    landmarks: Any = take(plan.objects, rows)
+    landmarks: Any = take(request.objects, rows)
     own = evaluator.own(landmarks)
     return LandmarkMap(landmarks, rows, transform, own)

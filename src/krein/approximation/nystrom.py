@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,16 @@ import scipy.linalg
 from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
 from krein.approximation.landmarks import choose_landmarks
+from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.approximation.shared import precise
 from krein.arrays import Array, Indices, stream
+from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.factorization import stays_sparse
 from krein.kernels import Evaluator, Kernel, take
 
-__all__ = ["OneBlock", "features", "gram_of", "n_landmarks", "one_block"]
+__all__ = ["features", "gram_of", "n_landmarks", "one_block"]
 
 # Up to MOST_OVERSAMPLED landmarks cost next to nothing, so small ranks take OVERSAMPLING landmarks per direction and
 # keep the strongest directions. Larger ranks take as many landmarks as directions: Nyström's method as it is known.
@@ -34,49 +37,45 @@ TOLERANCE = 1e-3  # |f(x)|² may exceed k(x, x) by this share before a kernel th
 GRAM_ROWS = 4096  # rows of F that are converted to float64 at a time
 
 
-@dataclass(frozen=True, eq=False)
-class OneBlock:
-    """K ~ U diag(values) Uᵀ with U = stored @ combine, or U = stored where combine is None."""
-
-    stored: Array  # (n, k)
-    combine: Array | None  # (k, k), for bases stored in float32: it makes them orthonormal in float64
-    values: Array  # (k,) falling
-    extension: LandmarkMap
-
-
 def n_landmarks(rank: int, n: int) -> int:
     """How many of n objects are landmarks of one block of this rank."""
     return min(n, max(rank, min(OVERSAMPLING * rank, MOST_OVERSAMPLED, n - 1)))
 
 
-def one_block(plan: Request, rank: int, clusters: Partition, evaluator: Evaluator) -> OneBlock | None:
+def one_block(request: Request, clusters: Partition, evaluator: Evaluator) -> Parts | None:
     """Nyström's approximation in orthonormal form, or None where the kernel turns out to be indefinite.
 
     A kernel that is not declared psd is taken for it while W has a Cholesky factor and no |f(x)|² exceeds k(x, x).
     """
-    objects, n, declared = plan.objects, plan.n, plan.kernel.traits.psd is True
+    objects, n, declared = request.objects, request.n, request.kernel.traits.psd is True
+    rank = min(n, request.rank_sum(1))
     places = None if clusters.embedding is None else lambda some: clusters.places(evaluator, some)
-    count, rng = n_landmarks(rank, n), stream(plan.seed, 1, 0)
-    rows = choose_landmarks(objects, np.arange(n), count, plan.landmarks, evaluator, rng, places)
+    count, rng = n_landmarks(rank, n), stream(request.seed, 1, 0)
+    rows = choose_landmarks(objects, np.arange(n), count, request.landmarks, evaluator, rng, places)
     landmarks = take(objects, rows)
     own = evaluator.own(landmarks)
     W = evaluator.symmetric(precise(landmarks), rows).astype(np.float64)
     peak = float(np.abs(W).max(initial=0.0))
     if peak == 0.0:
         return None
-    rounding = float(np.finfo(plan.working if plan.own_dtype == "float64" else np.float32).eps)
+    rounding = float(np.finfo(request.working if request.own_dtype == "float64" else np.float32).eps)
     L = _cholesky(W / peak, rounding, declared)
     if L is None:
         return None
-    F = _columns(plan, rows, landmarks, own, W, peak, evaluator)
+    F = _columns(request, rows, landmarks, own, W, peak, evaluator)
     _divide(F, L)
     if not declared and _too_large(F, evaluator.diag(objects) / peak):
         return None
-    as_it_is = declared and (plan.dtype or plan.own_dtype) == "float32"
+    as_it_is = declared and request.storage == "float32"
     stored, combine, values, turn = _orthonormal(F, rank, as_it_is)
     transform = scipy.linalg.solve_triangular(L, turn, lower=True, trans="T", check_finite=False) / peak
     usual = peak * float(np.linalg.norm(W / peak, axis=1).max())
-    return OneBlock(stored, combine, values * peak, LandmarkMap(landmarks, rows, transform, own, usual))
+    extension = LandmarkMap(landmarks, rows, transform, own, usual)
+    core = BlockSparse.from_blocks([len(values)], {(0, 0): np.diag(values * peak)})
+    if combine is None:
+        return store(request, clusters, [stored], [extension.limited(stored, core.block(0, 0), request.kernel)], core)
+    held = core if stays_sparse(core) else core.to_dense()
+    return Parts(clusters, (extension,), Factorization.from_blocks((stored,), held, clusters.order, 0.0, (combine,)))
 
 
 def features(kernel: Kernel, objects: Any, landmarks: Indices, parts: Iterable[Indices]) -> list[Array] | None:
@@ -129,18 +128,18 @@ def _cholesky(W: Array, rounding: float, declared: bool) -> Array | None:
 
 
 def _columns(
-    plan: Request, rows: Indices, landmarks: Any, own: Array | None, W: Array, peak: float, evaluator: Evaluator
+    request: Request, rows: Indices, landmarks: Any, own: Array | None, W: Array, peak: float, evaluator: Evaluator
 ) -> Array:
     """C / peak, (n, l). The landmarks' own rows are those of W, so that n l similarities are evaluated in all."""
-    C: Array = np.empty((plan.n, len(rows)), dtype=plan.working)
+    C: Array = np.empty((request.n, len(rows)), dtype=request.working)
     C[rows] = W / peak
-    rest = np.ones(plan.n, dtype=bool)
+    rest = np.ones(request.n, dtype=bool)
     rest[rows] = False
     others = np.flatnonzero(rest)
     step = max(1, evaluator.chunk_entries // max(1, len(rows)))
     for start in range(0, len(others), step):
         part = others[start : start + step]
-        block = evaluator.cross(take(plan.objects, part), landmarks, own)
+        block = evaluator.cross(take(request.objects, part), landmarks, own)
         C[part] = block if peak == 1.0 else block / block.dtype.type(peak)
     return C
 
