@@ -10,7 +10,6 @@ from typing import Any
 from krein.approximation.approximation import Approximation
 from krein.approximation.building import build
 from krein.approximation.exact import whole_matrix
-from krein.approximation.landmark import usual
 from krein.approximation.parts import Parts
 from krein.approximation.request import Request
 from krein.choosing.by_error import search
@@ -21,9 +20,6 @@ from krein.kernels.validation import check_similarity
 from krein.policy import DEFAULT, Policy
 
 __all__ = ["approximate", "whole_approximation"]
-
-# Blocks and rank of coupling="pairwise", and with total_rank, where they are left open.
-UNSEARCHED_SHAPE = (10, 64)
 
 
 def approximate(
@@ -156,9 +152,9 @@ def _parts(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Part
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
                 f"coupling={request.coupling!r}, total_rank={request.total_rank}. Leave them out."
             )
-        blocks, rank = (1, n) if n <= policy.exact_rows else UNSEARCHED_SHAPE
+        blocks, rank = (1, n) if n <= policy.exact_rows else policy.unsearched_shape
         if request.coupling == "landmark":
-            blocks, rank = usual(n)
+            blocks, rank = policy.landmark_shape(n)
         request = replace(request, n_blocks=request.n_blocks or blocks, rank=request.rank or rank)
         return build(request, evaluator), None
     fits = bytes_of(n, 1, n, "float64") <= (request.max_memory or math.inf)

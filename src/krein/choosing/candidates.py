@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from krein.approximation.error import ErrorEstimate
-from krein.approximation.landmark import usual
 from krein.factorization.factorization import UNCOUPLED_CORE
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel
@@ -249,7 +248,7 @@ def landmark_shape(
     fits.
     """
     room *= PLANNED_MEMORY
-    blocks, per_block = usual(n)
+    blocks, per_block = policy.landmark_shape(n)
     total, best = blocks * per_block, None
     counts = [n_blocks] if n_blocks else [blocks >> i for i in range(blocks.bit_length())]
     for dtype in types:
