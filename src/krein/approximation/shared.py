@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, right_divide
+from krein.approximation.bases import LandmarkMap, other_rows, right_divide
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
 from krein.approximation.landmarks import allocate, choose_landmarks
@@ -299,20 +299,15 @@ def _sampled_basis(
     Q: Array = np.empty((n, right.shape[1]), dtype=request.working, order="F")
     Q[tried] = first @ right
     usual = _longest(first)
-    rest = np.ones(n, dtype=bool)
-    rest[tried] = False
-    others = np.flatnonzero(rest)
-    step = max(1, evaluator.chunk_entries // max(1, len(rows)))
-    for start in range(0, len(others), step):
-        part = others[start : start + step]
-        Q[part] = evaluator.cross(take(objects, members[part]), landmarks, own) @ right
+    for part, block in other_rows(objects, members, tried, landmarks, own, evaluator):
+        Q[part] = block @ right
     U, R = orthonormalise(Q)
     extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
     spots = _sample(U, math.ceil(effort.sampled * U.shape[1]), rng)
-    inverse, block = _inverse(U[spots].astype(np.float64)), None
+    inverse, inner = _inverse(U[spots].astype(np.float64)), None
     if len(tried) == len(spots) == n and first.dtype == np.float64 and np.array_equal(rows[:n], members):
-        block = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
-    return SampledBasis(U, extension, members[spots], inverse, block)
+        inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
+    return SampledBasis(U, extension, members[spots], inverse, inner)
 
 
 def _longest(block: Array) -> float:

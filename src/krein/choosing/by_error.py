@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from krein.approximation.clusters import LANDMARKS, Partition, partition
+from krein.approximation.clusters import MAX_LANDMARKS, Partition, partition
 from krein.approximation.error import Entries, ErrorEstimate
 from krein.approximation.parts import Parts
 from krein.approximation.request import Request
@@ -147,7 +147,7 @@ def _embedded(clusters: Partition) -> int:
 def _payable_blocks(n: int, n_blocks: int, rank: int, per_object: int, evaluator: Evaluator) -> int:
     """The largest number of blocks up to ``n_blocks``, by halves, whose similarities are allowed at this rank."""
     c = n_blocks
-    while c > 1 and _payable_rank(n, c, per_object, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < rank:
+    while c > 1 and _payable_rank(n, c, per_object, evaluator, 2 * min(max(64, 4 * c), MAX_LANDMARKS)) < rank:
         c //= 2  # objects are embedded twice, by as many landmarks
     return c
 
@@ -193,7 +193,7 @@ class Measured:
         """The error of what is stored, on the known entries, or on more where these leave open if the target is met."""
         found = self.entries.error(f)
         if target is not None and found.relative > target >= found.low:
-            self.entries.look(f, SAMPLED_ENTRIES[1], stream(seed, 9))
+            self.entries.redraw(f, SAMPLED_ENTRIES[1], stream(seed, 9))
             found = self.entries.error(f)
         return found
 
@@ -211,7 +211,7 @@ def measure(
     entries = Entries(whole, evaluator, request.objects, SAMPLED_ENTRIES[0], stream(request.seed, 7, turn))
     error = entries.error(whole)
     if directions.is_vague(error, goal):
-        entries.look(whole, SAMPLED_ENTRIES[1], stream(request.seed, 8, turn))
+        entries.redraw(whole, SAMPLED_ENTRIES[1], stream(request.seed, 8, turn))
         error = entries.error(whole)
     given = None if wanted is None else int(np.minimum(wanted, built.core.ranks).sum())
     return Measured(error, entries, directions, given)
