@@ -68,6 +68,17 @@ class Policy:
     plain_shape : tuple of two int
         Blocks and rank of the approximation where there is no target to choose them by and nothing was given. One
         block with 512 landmarks among all rows still clusters with narrow kernels, where blocks of lower rank fail.
+    unsearched_shape : tuple of two int
+        Blocks and rank of `krein.approximate` with ``coupling="pairwise"`` or ``total_rank``, where they are not given:
+        nothing is searched for then.
+    tuning_shape : tuple of two int
+        ``gamma="tune"`` of an exact machine with more than ``exact_rows`` rows is scored on an approximation of these
+        blocks and rank.
+    landmark_block_rows, landmark_blocks : int
+        ``coupling="landmark"`` has one block for this many rows, but no more blocks than the second number.
+    landmark_direction_share, landmark_directions : float, int
+        ``coupling="landmark"`` has this many directions per row in all blocks together, but no more than the second
+        number. Learning costs their cube.
     default_error : float
         `krein.approximate` chooses blocks and rank for this relative Frobenius error where neither ``max_error`` nor
         ``max_memory`` is given.
@@ -127,6 +138,12 @@ class Policy:
     loo_rows: int = 2000
     feature_dimension: int = 400
     plain_shape: tuple[int, int] = (1, 512)
+    unsearched_shape: tuple[int, int] = (10, 64)
+    tuning_shape: tuple[int, int] = (16, 64)
+    landmark_block_rows: int = 64
+    landmark_blocks: int = 128
+    landmark_direction_share: float = 0.36
+    landmark_directions: int = 1536
     default_error: float = 0.02
     default_memory: float = 2.0**30
     largest_core: int = 8192
@@ -154,12 +171,18 @@ class Policy:
             value = getattr(self, field.name)
             if isinstance(field.default, tuple):
                 numbers = isinstance(value, tuple) and len(value) > 0 and all(_is_number(v) and v >= 1 for v in value)
-                if field.name == "plain_shape" and not (numbers and len(value) == 2):
-                    raise InputError(f"Policy.plain_shape must be two numbers, blocks and rank; got {value!r}.")
+                if field.name.endswith("_shape") and not (numbers and len(value) == 2):
+                    raise InputError(f"Policy.{field.name} must be two numbers, blocks and rank; got {value!r}.")
                 if not numbers:
                     raise InputError(f"Policy.{field.name} must be a tuple of numbers of at least 1; got {value!r}.")
             elif not (_is_number(value) and value >= 0):
                 raise InputError(f"Policy.{field.name} must be a number of at least 0; got {value!r}.")
+
+    def landmark_shape(self, n: int) -> tuple[int, int]:
+        """Blocks and rank of ``coupling="landmark"`` for n objects, where they are not given."""
+        blocks = max(1, int(min(n // max(1, self.landmark_block_rows), self.landmark_blocks)))
+        directions = int(min(self.landmark_direction_share * n, self.landmark_directions))
+        return blocks, max(1, directions // blocks)
 
 
 def _is_number(value: object) -> bool:

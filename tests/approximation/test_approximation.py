@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 
 import krein
-from krein.approximation import building
 from krein.choosing import approximating as module
+from krein.factorization import factorization
 from krein.kernels import Evaluator
 
 INDEFINITE = [krein.TL1(rho=0.7), krein.Sigmoid(gamma=1.0, coef0=-0.5), krein.SpherePolynomial(degree=3, a=1.2)]
@@ -133,7 +133,7 @@ def test_a_block_sparse_core_equals_the_dense_one(monkeypatch, dtype, coupling):
     make = partial(krein.approximate, X, krein.RBF(gamma=0.01), n_blocks=8, rank=5, coupling=coupling, drop=0.7,
                    dtype=dtype, random_state=0)  # fmt: skip
     dense = make()
-    monkeypatch.setattr(building, "DENSE_CORE", 0)
+    monkeypatch.setattr(factorization, "DENSE_CORE", 0)
     thin = make()
     assert isinstance(dense.factorization.core, np.ndarray)
     assert isinstance(thin.factorization.core, krein.BlockSparse)

@@ -177,7 +177,7 @@ def test_equal_objects_without_vectors_are_never_set_apart(many):
 
     evaluator = Evaluator(as_kernel(closeness))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FLAT", 4 if many else 128)
+        patch.setattr(module, "FLAT_CLUSTERS", 4 if many else 128)
         p = partition(values, 7, evaluator, 0)
         with pytest.warns(krein.KreinWarning, match="only 7 clusters"):
             more = partition(values, 20, evaluator, 0)
@@ -266,14 +266,14 @@ def assert_branched(p: Partition, X, n: int, c: int) -> None:
 def branched(X, c: int, seed: int) -> Partition:
     """With branches from five clusters on, so that small data shows what large data does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FLAT", 4)
+        patch.setattr(module, "FLAT_CLUSTERS", 4)
         return partition(X, c, RBF, seed)
 
 
 def test_up_to_a_limit_there_are_no_branches():
     X = blobs(400)
-    assert partition(X, module.FLAT, RBF, 0).branches is None
-    assert partition(X, module.FLAT + 1, RBF, 0).branches is not None
+    assert partition(X, module.FLAT_CLUSTERS, RBF, 0).branches is None
+    assert partition(X, module.FLAT_CLUSTERS + 1, RBF, 0).branches is not None
 
 
 @pytest.mark.parametrize("c", [129, 200, 450])
@@ -288,9 +288,9 @@ def test_objects_go_to_the_nearest_leaf_of_the_nearest_branch(c, offset):
 
 def test_a_sample_and_strips_make_no_difference_to_the_rule(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 200)
-    monkeypatch.setattr(module, "PER_LEAF", 5)
+    monkeypatch.setattr(module, "ROWS_PER_LEAF", 5)
     monkeypatch.setattr(module, "STRIP", 64)
-    monkeypatch.setattr(module, "FEW", 100)
+    monkeypatch.setattr(module, "UNLIMITED_ROWS", 100)
     X = blobs(3000, c=20)
     p = partition(X, 150, RBF, 1)
     assert_branched(p, X, 3000, 150)
@@ -369,8 +369,8 @@ def test_sparse_rows_have_branches_too():
 
 
 def test_objects_without_vectors_need_few_landmarks_for_many_blocks(monkeypatch):
-    monkeypatch.setattr(module, "FLAT", 4)
-    monkeypatch.setattr(module, "LANDMARKS", 70)
+    monkeypatch.setattr(module, "FLAT_CLUSTERS", 4)
+    monkeypatch.setattr(module, "MAX_LANDMARKS", 70)
     values = np.random.default_rng(0).standard_normal(200).tolist()
 
     def closeness(A, B):

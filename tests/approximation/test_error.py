@@ -104,7 +104,7 @@ def test_it_needs_few_entries_and_repeats(moderate):
     a, _ = moderate
     first, second = a.error(random_state=5), a.error(random_state=5)
     assert first == second
-    assert first.n_evaluations <= 2500 + sampling.TOGETHER * (50_000 + 2 * 64)
+    assert first.n_evaluations <= 2500 + sampling.TILES_PER_CALL * (50_000 + 2 * 64)
     assert str(first).count("[") == 1
 
 
@@ -175,10 +175,10 @@ def test_pairs_are_drawn_as_often_as_the_density_says(within, sizes):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     belongs = np.equal.outer(labels, labels) == within
     every = np.arange(n)[None, :]
-    for w, way in enumerate(stratum.ways):
+    for w, way in enumerate(stratum.proposals):
         density = stratum.densities(every, every, table)[w, 0]  # (n, n)
-        plan = np.eye(len(stratum.ways))[w]
-        rows, cols = stratum.places(20_000, plan, table, np.random.default_rng(w))
+        mixture = np.eye(len(stratum.proposals))[w]
+        rows, cols = stratum.places(20_000, mixture, table, np.random.default_rng(w))
         drawn = np.zeros((n, n))
         np.add.at(drawn, (rows[:, :, None], cols[:, None, :]), 1.0 / (20_000 * sampling.TILE**2))
         drawn = (drawn + drawn.T) / 2.0
@@ -256,7 +256,7 @@ def test_dear_similarities_are_not_evaluated_for_nothing(monkeypatch):
     assert dear.relative == pytest.approx(cheap.relative, rel=1e-9)
     own = FromCallable(kernel).diag_entries(300)  # a callable gives its diagonal in small blocks
     assert dear.n_evaluations <= own + 4000 + 2 * 64
-    assert 300 + 3 * 4000 < cheap.n_evaluations <= 300 + sampling.TOGETHER * (4000 + 2 * 64)
+    assert 300 + 3 * 4000 < cheap.n_evaluations <= 300 + sampling.TILES_PER_CALL * (4000 + 2 * 64)
 
 
 def test_objects_that_are_no_vectors_and_tiny_samples(monkeypatch):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import krein
-from krein.approximation.landmark import usual
 from krein.kernels import FromCallable, Traits
+from krein.policy import DEFAULT
 
 DATA = krein.datasets.families(2600, n_families=30, n_classes=3, mutated=0.4, length=20, random_state=0)
 STRINGS, LABELS = DATA.X, DATA.y
@@ -36,7 +36,16 @@ def test_each_object_is_compared_with_few_and_all_are_counted():
     a = krein.approximate(STRINGS, kernel, coupling="landmark", random_state=0)
     assert a.n_evaluations == count.count
     assert count.count < 0.1 * len(STRINGS) ** 2
-    assert (a.n_blocks, a.factorization.rank) == (usual(2600)[0], np.prod(usual(2600)))
+    blocks, rank = DEFAULT.landmark_shape(2600)
+    assert (a.n_blocks, a.factorization.rank) == (blocks, blocks * rank)
+
+
+def test_a_policy_sets_the_default_shape():
+    few = krein.Policy(landmark_block_rows=500, landmark_blocks=4, landmark_directions=20)
+    assert few.landmark_shape(10) == (1, 3)
+    assert few.landmark_shape(1500) == (3, 6)
+    a = krein.approximate(STRINGS, krein.EditSimilarity(), coupling="landmark", random_state=0, policy=few)
+    assert (a.n_blocks, a.factorization.rank) == (4, 20)
 
 
 def test_within_small_blocks_nothing_is_approximated_but_by_rank():

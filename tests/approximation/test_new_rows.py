@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 import krein
 from krein import BlockSparse, KreinWarning
-from krein.approximation import building
+from krein.factorization import factorization
 
 
 def relative(found, exact):
@@ -59,7 +59,7 @@ def test_a_callable_that_equals_linear_is_as_accurate_as_linear(seed):
 
 
 def test_new_rows_and_self_similarities_from_a_block_sparse_core_are_the_dense_ones(monkeypatch):
-    monkeypatch.setattr(building, "DENSE_CORE", 0)
+    monkeypatch.setattr(factorization, "DENSE_CORE", 0)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 3)) + 6.0 * rng.integers(3, size=(600, 3))
     a = krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=30, rank=5, drop=0.9, random_state=0).corrected("shift")

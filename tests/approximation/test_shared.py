@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import krein
-from krein.approximation import building
+from krein.factorization import factorization
 from strategies import HARD_DATA, assert_psd, blobs, dense_core, dense_twin, error, ideal, quietly, relative
 
 PSD = {
@@ -73,7 +73,7 @@ def test_psd_for_any_number_of_blocks():
 @pytest.mark.parametrize("dense_limit", [0, 4096])
 @pytest.mark.parametrize("kernel", PSD.values(), ids=PSD)
 def test_psd_with_couplings_dropped(monkeypatch, kernel, drop, dense_limit):
-    monkeypatch.setattr(building, "DENSE_CORE", dense_limit)
+    monkeypatch.setattr(factorization, "DENSE_CORE", dense_limit)
     X = suited(blobs(300, c=8), kernel)
     a = quietly(X, kernel, n_blocks=12, rank=6, drop=drop, random_state=0)
     if drop >= 0.6:

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 import krein
 from krein import KreinWarning
-from krein.approximation import building
+from krein.approximation.building import build
 from krein.approximation.request import Request
+from krein.approximation.shrinkage import shrunk
 from krein.kernels import Evaluator, Normalized
 from strategies import assert_psd, blobs, block_diagonal, dense_basis, dense_core, dense_twin, error, quietly, relative
 
@@ -169,17 +170,17 @@ def test_a_nugget_never_makes_it_worse_than_its_block_diagonal_or_nothing(height
 
 def test_a_core_that_is_too_large_is_scaled_down_and_says_so():
     X, kernel = blobs(900), krein.RBF(gamma=0.02)
-    plan = Request.check(
+    request = Request.check(
         X, kernel, n_blocks=4, rank=6, total_rank=None, coupling="shared", guarded=True, landmarks="kmeans++",
         allocation="equal", drop="auto", max_error=None, max_memory=None, dtype="auto", n_jobs=None, random_state=0,
         verbose=0,
     )  # fmt: skip
     evaluator = Evaluator(kernel)
-    parts = building.build(plan, evaluator)
+    parts = build(request, evaluator)
     f = parts.factorization
     large = replace(parts, factorization=f.with_core(5.0 * f.core, 0.0))
     with pytest.warns(KreinWarning, match="carries so little of this kernel .* More rank, or another kernel parameter"):
-        mended = building._shrunk(plan, large, evaluator)
+        mended = shrunk(request, large, evaluator)
     assert not np.allclose(mended.factorization.core, large.factorization.core)
     K = kernel(X)
     assert relative(dense_twin(mended.factorization), K) == pytest.approx(relative(dense_twin(f), K), rel=0.2)

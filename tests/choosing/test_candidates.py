@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import krein
-from krein.approximation.building import APART
 from krein.choosing.by_score import tried_within
 from krein.choosing.candidates import Candidate, Selection, bytes_of, held_bytes, highest_rank, shapes, shapes_within
 from krein.estimators.cache import clear_cache
+from krein.factorization.factorization import UNCOUPLED_CORE
 from krein.factorization.storage import STORAGE
 from krein.policy import DEFAULT
 from strategies import dense_twin
@@ -33,6 +33,8 @@ def test_bytes_are_those_of_bases_core_order_and_maps():
 @example(1400, 40, 14, "float64", False)  # more directions than a dense core of uncoupled blocks has
 @example(1400, 40, 14, "float32", False)
 @example(1400, 40, 14, "float64", True)
+@example(56, 5, 3, "float64", True)  # so little rank that the core is scaled down, which is said
+@pytest.mark.filterwarnings("ignore:Rank .* carries so little of this kernel")
 def test_the_bytes_of_a_shape_are_those_of_its_factorization(n, n_blocks, rank, dtype, coupled):
     """Where clusters are smaller than the rank, or columns of small types need a second number, entry by entry."""
     X, kernel = rows(n, seed=n_blocks)[0], krein.RBF(gamma=50.0)
@@ -42,7 +44,7 @@ def test_the_bytes_of_a_shape_are_those_of_its_factorization(n, n_blocks, rank, 
     columns = [B.shape[1] for B in f.bases]
     if set(f.ranks) == set(columns) == {rank} and f.maps is None if dtype == "float64" else set(columns) == {rank}:
         assert f.nbytes == bytes_of(n, f.n_blocks, rank, dtype, coupled)
-    core = f.rank**2 if coupled or f.rank <= APART else f.rank + 2 * f.n_blocks
+    core = f.rank**2 if coupled or f.rank <= UNCOUPLED_CORE else f.rank + 2 * f.n_blocks
     maps = 0 if f.maps is None else np.dot(columns, f.ranks)
     held = held_bytes(n, sum(B.size for B in f.bases), core, maps, dtype)
     assert f.nbytes == held + (8 * maps if dtype == "float64" else 0)

@@ -126,7 +126,11 @@ def test_no_choice_on_the_table_that_meets_the_target_takes_fewer_bytes(target, 
     assert p.nbytes == bytes_of(len(POINTS), p.n_blocks, p.rank, p.dtype)
     assert p.dtype == dtype
     meeting = [a.nbytes for a in table.tried if a.error <= target]
-    assert p.nbytes == min(meeting) if meeting else p.error <= forecast.AS_GOOD * min(a.error for a in table.tried)
+    assert (
+        p.nbytes == min(meeting)
+        if meeting
+        else p.error <= forecast.EQUIVALENT_ERROR_RATIO * min(a.error for a in table.tried)
+    )
 
 
 POINTS = points(260)

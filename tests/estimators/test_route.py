@@ -142,7 +142,7 @@ def test_a_kernel_meant_for_the_sphere_is_psd_on_it() -> None:
 
 @pytest.mark.parametrize("bad", [{"svm_rows": -1}, {"exact_rows": "many"}, {"plain_shape": ()}, {"plain_shape": 5},
                                  {"plain_shape": (4,)}, {"loo_rows": True}, {"block_rows": ()},
-                                 {"one_block_ranks": 5}])  # fmt: skip
+                                 {"one_block_ranks": 5}, {"tuning_shape": (1, 2, 3)}])  # fmt: skip
 def test_a_policy_says_what_is_no_limit(bad: dict[str, Any]) -> None:
     with pytest.raises(krein.InputError, match=f"Policy.{next(iter(bad))} must be"):
         krein.Policy(**bad)

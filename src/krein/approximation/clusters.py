@@ -1,10 +1,10 @@
-"""Objects in, clusters out (Part 1 of Algorithm 1): k-means on a random subset, every object to its nearest centre.
+"""Objects in, clusters out (Part 1 of Algorithm 1): k-means on a random sample, every object to its nearest centre.
 
-Many clusters are found in two steps, branches first and then the centres of each, and objects are assigned by the same
-two steps: an object costs some 2 sqrt(c) distances instead of c.
+Many clusters are found in two steps, branches first and then the leaves of each branch. Objects are assigned in the
+same two steps, which takes about 2 sqrt(c) distances per object instead of c.
 
-Vectors are clustered as they are. Objects that only have a similarity are first placed by the signed Nyström features
-of a landmark sample, k(x, Z) V |w|^(-1/2), and new objects are assigned by the same map (DESIGN, section 5).
+Vectors are clustered as they are. Objects that only have similarities are first embedded by the signed Nyström features
+of a sample of landmarks, k(x, Z) V |w|^(-1/2). New objects are embedded and assigned by the same map.
 """
 
 from __future__ import annotations
@@ -29,23 +29,36 @@ from krein.kernels.collections import is_sparse
 
 __all__ = ["Branches", "Embedding", "Partition", "partition", "scale_of", "scaled"]
 
-SAMPLE = 20_000  # rows k-means sees
-PER_CENTRE = 20  # at least this many of them per centre, if there are
-FLAT = 128  # more clusters than this are found, and objects assigned to them, by way of branches
-PER_LEAF = 40  # rows of the sample per centre there
-BRANCH_STEPS, LEAF_STEPS, LEVEL_STEPS = 20, 8, 5  # Lloyd's
-TRIALS = 4  # rows among which k-means++ takes the best
-MIX = 0.6  # centres go where rows^(1 - MIX) inertia^MIX is; by rows or inertia alone it was up to 11 % worse
-HELD, REST = 0.25, 0.1  # this share of the centres goes to clusters that turn out to need them, half of it at a time
-LARGEST, ROUNDS = 3.5, 8  # clusters of the sample with more times the mean are split if they can be, in so many rounds
-LANDMARKS = 4 * FLAT  # the most that place objects without coordinates
-FEW = 5_000  # rows assigned with as many threads as there are
-STRIP = 2**18  # distances held at a time: they stay in the processor's cache
+# k-means runs on a random sample of SAMPLE rows, or on more if a centre would have fewer than ROWS_PER_CENTRE of them.
+SAMPLE = 20_000
+ROWS_PER_CENTRE = 20
+# More clusters than FLAT_CLUSTERS are found in two steps, branches first, and objects are assigned in the same steps.
+FLAT_CLUSTERS = 128
+# Then a centre has at least ROWS_PER_LEAF rows of the sample.
+ROWS_PER_LEAF = 40
+# Steps of Lloyd's algorithm for the branches, for the leaves of each branch, and after leaves were split.
+BRANCH_STEPS, LEAF_STEPS, SPLIT_STEPS = 20, 8, 5
+# Greedy k-means++ takes the best of this many drawn rows.
+SEED_TRIALS = 4
+# Centres are shared out by rows^(1 - w) inertia^w, w = INERTIA_WEIGHT. Rows or inertia alone were up to 11 % worse.
+INERTIA_WEIGHT = 0.6
+# This share of the leaves is kept back for clusters that turn out to need them. Half of it is given out in each round.
+RESERVED_SHARE = 0.25
+# All leaves that are left are given out if they are less than this share of the clusters.
+LAST_SHARE = 0.1
+# Clusters of the sample with more than LARGEST_SIZE times the mean rows are split if possible, in SPLIT_ROUNDS rounds.
+LARGEST_SIZE, SPLIT_ROUNDS = 3.5, 8
+# At most this many landmarks embed objects without coordinates.
+MAX_LANDMARKS = 4 * FLAT_CLUSTERS
+# Up to this many rows are assigned without a limit on threads, as setting one would take longer.
+UNLIMITED_ROWS = 5_000
+# This many distances are held at a time, so that they stay in the processor's cache.
+STRIP = 2**18
 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Places for objects without coordinates: x -> k(x, Z) T."""
+    """Coordinates for objects that have none: x -> k(x, Z) T."""
 
     landmarks: Any
     transform: Array  # T, shape (m, p)
@@ -59,13 +72,13 @@ class Embedding:
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """The way to the nearest of many centres: the nearest branch first, then the nearest of its own."""
+    """A tree of two levels over many centres: the nearest branch first, then the nearest of its leaves."""
 
     centres: Array  # (b, d), in units of the partition's scale
     starts: Indices  # (b + 1,) branch i has the partition's centres starts[i] .. starts[i + 1]
 
     def nearest(self, places: Any, leaves: Array) -> Indices:
-        """The index of each row's leaf."""
+        """The index of the leaf of each row."""
         out = np.empty(places.shape[0], dtype=np.intp)
         for i, here in grouped(nearest(places, self.centres)):
             first, last = self.starts[i : i + 2]
@@ -74,7 +87,7 @@ class Branches:
         return out
 
     def kept(self, leaves: Indices) -> Branches:
-        """The branches of these leaves alone (ascending), without those that have none."""
+        """The tree of some leaves (ascending), without branches that have none of them."""
         starts = np.searchsorted(leaves, self.starts)
         used = np.flatnonzero(np.diff(starts))
         return Branches(self.centres[used], np.append(starts[used], len(leaves)))
@@ -89,7 +102,7 @@ class Partition:
     centres: Array  # (c, d), in units of `scale`
     scale: float  # coordinates are multiplied by it, so that squares neither overflow nor vanish
     embedding: Embedding | None = None
-    branches: Branches | None = None  # of many clusters
+    branches: Branches | None = None  # if there are many clusters
 
     @property
     def n_blocks(self) -> int:
@@ -110,20 +123,20 @@ class Partition:
         return self.order[self.starts[i] : self.starts[i + 1]]
 
     def places(self, evaluator: Evaluator, objects: Any) -> Any:
-        """Where the objects are: their vectors, or their features."""
+        """The coordinates of objects: their vectors, or their embedding."""
         return objects if self.embedding is None else self.embedding(evaluator, objects)
 
     def assign(self, evaluator: Evaluator, objects: Any, places: Any = None) -> Indices:
-        """The cluster whose centre is nearest to each object; of many, the nearest in the nearest branch."""
+        """The cluster whose centre is nearest to each object. With branches: the nearest in the nearest branch."""
         if self.n_blocks == 1:
             return np.zeros(count_objects(objects), dtype=np.intp)
         known = self.places(evaluator, objects) if places is None else places
         return _assigned(scaled(known, self.scale), self.centres, self.branches)
 
     def medoids(self, evaluator: Evaluator, objects: Any) -> Indices:
-        """The member of each cluster that is nearest to its centre, (c,): n d work, and no n x c distances.
+        """The member of each cluster that is nearest to its centre, (c,), in O(n d).
 
-        ``objects`` are those the clusters were made of. Without coordinates they are placed anew: n m similarities.
+        ``objects`` are those of the clusters. Objects without coordinates are embedded again: n m similarities.
         """
         places = self.places(evaluator, objects)
         found = np.empty(self.n_blocks, dtype=np.intp)
@@ -144,10 +157,10 @@ class Partition:
 def partition(
     objects: Any, n_blocks: int, evaluator: Evaluator, seed: int, known: tuple[Embedding, Array] | None = None
 ) -> Partition:
-    """Return ``n_blocks`` non-empty clusters, or one for each distinct row, with a warning, where these are fewer.
+    """Return ``n_blocks`` non-empty clusters. If fewer rows are distinct, there is one for each, and a warning.
 
-    Objects without coordinates are distinct where their features differ by more than rounding.
-    ``known`` places objects without coordinates where the caller has done so already.
+    Objects without coordinates are distinct if their embeddings differ by more than rounding. ``known`` is an embedding
+    and the coordinates of all objects, if the caller has them already.
     """
     n, embedding = count_objects(objects), None if known is None else known[0]
     if known is None and not is_vectors(objects):
@@ -160,11 +173,11 @@ def partition(
     places = known[1] if known is not None else objects if embedding is None else embedding(evaluator, objects)
     scale = scale_of(places)
     rng = stream(seed, 0, 0)
-    size = min(n, max(SAMPLE, (PER_CENTRE if n_blocks <= FLAT else PER_LEAF) * n_blocks))
+    size = min(n, max(SAMPLE, (ROWS_PER_CENTRE if n_blocks <= FLAT_CLUSTERS else ROWS_PER_LEAF) * n_blocks))
     sample = np.sort(rng.choice(n, size, replace=False)) if size < n else np.arange(n)
     seen, branches = scaled(places[sample], scale), None
     with threadpool_limits(1):  # k-means adds up in the order its threads come
-        if n_blocks <= FLAT:
+        if n_blocks <= FLAT_CLUSTERS:
             centres = _means(seen, n_blocks, 100, int(rng.integers(2**31)))
         else:
             centres, branches = _tree(seen, n_blocks, rng)
@@ -183,10 +196,11 @@ def partition(
 def _filled(
     places: Any, centres: Array, branches: Branches | None, count: int, tolerance: float
 ) -> tuple[Array, Branches | None, Indices]:
-    """Drop empty clusters and split others until there are ``count``, or one for each distinct row; and the labels.
+    """Drop empty clusters and split others until there are ``count``, or one for each distinct row.
 
-    k-means may leave clusters empty, and rounding may empty them. A cluster is split by making two of its rows its
-    centres. No other centre is as near to such a row, so neither part can become empty again: at most ``count`` splits.
+    Returns centres, branches and labels. Both k-means and rounding can leave clusters empty. A cluster is split by
+    making two of its rows its centres. No other centre is as near to such a row, so neither part can become empty
+    again, and there are at most ``count`` splits.
     """
     while True:
         labels = _assigned(places, centres, branches)
@@ -210,7 +224,7 @@ def _filled(
 def _far_pairs(
     places: Any, centres: Array, labels: Indices, most: int, tolerance: float
 ) -> dict[int, tuple[Array, Array]]:
-    """Two rows each of the largest clusters of distinct rows, at most ``most``: nearest the centre, and far from it."""
+    """For up to ``most`` clusters, largest first: the row nearest to the centre, and the one farthest from that row."""
     found: dict[int, tuple[Array, Array]] = {}
     for i, here in sorted(grouped(labels), key=lambda group: -len(group[1])):
         if len(found) == most:
@@ -224,9 +238,9 @@ def _far_pairs(
 
 
 def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: int) -> Embedding:
-    """Signed Nyström features from uniform landmarks, enough to tell ``n_blocks`` clusters apart: n m similarities."""
+    """Signed Nyström features of uniform landmarks, enough to separate ``n_blocks`` clusters: n m similarities."""
     n = count_objects(objects)
-    size = min(n, max(64, 4 * n_blocks), LANDMARKS)
+    size = min(n, max(64, 4 * n_blocks), MAX_LANDMARKS)
     chosen = np.sort(stream(seed, 0, 1).choice(n, size, replace=False))
     landmarks = take(objects, chosen)
     values, vectors = np.linalg.eigh(evaluator.symmetric(landmarks, chosen).astype(np.float64))
@@ -238,7 +252,7 @@ def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: 
 
 
 def _assigned(places: Any, centres: Array, branches: Branches | None) -> Indices:
-    many = places.shape[0] > FEW  # threads round otherwise, and a limit takes longer than a few rows
+    many = places.shape[0] > UNLIMITED_ROWS  # with one thread the result does not depend on the machine
     with threadpool_limits(1) if many else contextlib.nullcontext():
         return nearest(places, centres) if branches is None else branches.nearest(places, centres)
 
@@ -246,8 +260,8 @@ def _assigned(places: Any, centres: Array, branches: Branches | None) -> Indices
 def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices:
     """The index of the nearest centre for each row: argmin |c|² - 2 <x, c>, in strips.
 
-    Where rounding may hide which of several centres is nearest, the differences x - c decide: a row that is a centre
-    itself always goes there.
+    If rounding leaves open which of several centres is nearest, the differences x - c decide. A row that is itself a
+    centre is always assigned to it.
     """
     middle = centres.mean(0) if middle is None else middle
     moved = centres - middle  # fewer digits are lost around the centres' own mean
@@ -275,7 +289,7 @@ def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices
 
 
 def _decide(best: Indices, close: Any, places: Any, centres: Array) -> None:
-    """Set ``best`` for rows with several ``close`` centres, (rows, c), by differences; of equals it is the first."""
+    """Set ``best`` by differences for rows with several ``close`` centres, (rows, c). Of equal ones it is the first."""
     several = np.flatnonzero(np.count_nonzero(close, axis=1) > 1)
     for part in _strips(len(several), centres.size):
         mine = several[part]
@@ -289,7 +303,7 @@ def _decide(best: Indices, close: Any, places: Any, centres: Array) -> None:
 
 
 def _lengths(rows: Array) -> Array:
-    """|x| for each row, on any scale: nothing is squared before it is divided by the largest entry."""
+    """|x| for each row. Entries are divided by the largest before they are squared, so that nothing overflows."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
     units = rows / np.where(largest > 0.0, largest, 1.0)[:, None]
     return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", units, units)))
@@ -312,18 +326,18 @@ def _squares(places: Any, centre: Array) -> Array:
     if is_sparse(places):
         squares = np.asarray(places.multiply(places).sum(axis=1)).ravel()
         return np.asarray(np.maximum(squares - 2.0 * (places @ centre) + centre @ centre, 0.0))
-    apart = places - centre.astype(places.dtype if places.dtype == np.float32 else np.float64)
-    return np.asarray(np.einsum("ij,ij->i", apart, apart))
+    differences = places - centre.astype(places.dtype if places.dtype == np.float32 else np.float64)
+    return np.asarray(np.einsum("ij,ij->i", differences, differences))
 
 
 def _means(places: Any, start: int | Array, steps: int, seed: int | None = None) -> Array:
-    """Distinct centres by k-means, from a number of them (k-means++) or from given ones; some may coincide and go."""
+    """Distinct centres by k-means, started by k-means++ with a number of centres or from given ones."""
     if isinstance(start, int):
         means = sklearn.cluster.KMeans(start, init="k-means++", n_init=1, max_iter=steps, random_state=seed)
     else:
         means = sklearn.cluster.KMeans(len(start), init=start.astype(places.dtype), n_init=1, max_iter=steps)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres: the caller's to say
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres: the caller warns
         means.fit(places)
     return _distinct(np.asarray(means.cluster_centers_, dtype=np.float64), places.dtype)
 
@@ -331,7 +345,7 @@ def _means(places: Any, start: int | Array, steps: int, seed: int | None = None)
 def _seeds(places: Any, count: int, rng: np.random.Generator) -> Array:
     """At most ``count`` rows by greedy k-means++: the best of a few that are drawn by their squared distance.
 
-    scikit-learn's own takes four times as long for the few thousand rows of a branch, more than all the rest.
+    scikit-learn's implementation takes four times as long for the few thousand rows of a branch.
     """
     n, chosen = places.shape[0], [int(rng.integers(places.shape[0]))]
     moved = places if is_sparse(places) else places - places.mean(0)  # fewer digits are lost
@@ -347,37 +361,37 @@ def _seeds(places: Any, count: int, rng: np.random.Generator) -> Array:
         along = np.cumsum(far, dtype=np.float64)
         if len(chosen) >= count or along[-1] == 0.0:
             return np.asarray(_dense(places[chosen]), dtype=np.float64)
-        new = np.minimum(np.searchsorted(along, along[-1] * rng.random(TRIALS), side="right"), n - 1).tolist()
+        new = np.minimum(np.searchsorted(along, along[-1] * rng.random(SEED_TRIALS), side="right"), n - 1).tolist()
         chosen.append(new[0])
 
 
 def _distinct(centres: Array, dtype: np.dtype[Any]) -> Array:
-    """The centres without those that only rounding sets apart from an earlier one."""
+    """The centres without those that differ from an earlier one only by rounding."""
     if len(centres) == 1:
         return centres
     moved = centres - centres.mean(0)
     rounding = _rounding(centres, dtype)
     along = np.sort(moved @ np.linspace(0.5, 1.0, moved.shape[1]) / math.sqrt(moved.shape[1]))
-    if np.diff(along).min() > rounding:  # as nearly always: no c x c distances needed
+    if np.diff(along).min() > rounding:  # nearly always, and without c x c distances
         return centres
-    apart = [np.linalg.norm(moved[:j] - moved[j], axis=1).min() > rounding for j in range(1, len(moved))]
-    return centres[np.flatnonzero([True, *apart])]
+    distinct = [np.linalg.norm(moved[:j] - moved[j], axis=1).min() > rounding for j in range(1, len(moved))]
+    return centres[np.flatnonzero([True, *distinct])]
 
 
 def _rounding(places: Array, dtype: np.dtype[Any]) -> float:
-    """The distance that rounding in ``dtype`` may put between equal places, with a margin."""
+    """A bound on the distance of equal rows after rounding in ``dtype``, with a margin."""
     return 16.0 * float(np.finfo(dtype).eps) * float(np.abs(places).max()) * math.sqrt(places.shape[1])
 
 
 class _Branch:
-    """A branch while it grows: its rows of the sample, its leaves, and the rows and the inertia of each of them."""
+    """A branch under construction: its rows of the sample, its leaves, and the rows and inertia of each leaf."""
 
     def __init__(self, rows: Any, centre: Array) -> None:
         self.rows, self.centre = rows, centre
         self.inertia = float(_squares(rows, centre).sum(dtype=np.float64))
 
     def settle(self, seeds: Array, steps: int) -> None:
-        """Take the leaves that k-means makes of ``seeds``, but for those that no row is nearest to."""
+        """Set the leaves to the means that k-means finds from ``seeds``, without empty ones."""
         leaves = _means(self.rows, seeds, steps) if len(seeds) > 1 else seeds
         while True:
             self.leaves, self.labels = leaves, nearest(self.rows, leaves, self.centre)
@@ -392,30 +406,30 @@ class _Branch:
 
 
 def _tree(sample: Any, count: int, rng: np.random.Generator) -> tuple[Array, Branches]:
-    """About sqrt(count) branches, and ``count`` leaves shared among them: some sqrt(count) distances a row and step."""
+    """About sqrt(count) branches with ``count`` leaves in all: about sqrt(count) distances per row and step."""
     n = sample.shape[0]
     few = sample[np.sort(rng.choice(n, min(n, SAMPLE), replace=False))]
     centres = _means(few, _seeds(few, round(math.sqrt(count)), rng), BRANCH_STEPS)
     while len(used := np.unique(labels := nearest(sample, centres))) < len(centres):
         centres = centres[used]
     branches = [_Branch(sample[here], centres[i]) for i, here in grouped(labels)]
-    for branch, share in zip(branches, _shares(branches, round((1 - HELD) * count)), strict=True):
+    for branch, share in zip(branches, _shares(branches, round((1 - RESERVED_SHARE) * count)), strict=True):
         branch.settle(_seeds(branch.rows, int(share), rng), LEAF_STEPS)
     even, largest = True, n
-    for _ in range(ROUNDS):
+    for _ in range(SPLIT_ROUNDS):
         missing = count - sum(len(b.leaves) for b in branches)
-        if not _levelled(branches, count, rng, even):
+        if not _split_large(branches, count, rng, even):
             break
         before, largest = largest, max(int(b.sizes.max()) for b in branches)
-        even = even and (missing > 0 or largest < 0.8 * before)  # some data has one large cluster, however it is split
+        even = even and (missing > 0 or largest < 0.8 * before)  # some data have one large cluster, however it is split
     starts = np.concatenate([[0], np.cumsum([len(b.leaves) for b in branches])])
     return np.concatenate([b.leaves for b in branches]), Branches(centres, starts)
 
 
 def _shares(branches: list[_Branch], count: int) -> Indices:
-    """How many of ``count`` leaves each branch gets, at least one and at most as many as it has rows."""
+    """The number of leaves of each branch, ``count`` in all: at least one and at most as many as it has rows."""
     rows = np.array([b.rows.shape[0] for b in branches])
-    weights = rows ** (1 - MIX) * np.array([b.inertia for b in branches]) ** MIX
+    weights = rows ** (1 - INERTIA_WEIGHT) * np.array([b.inertia for b in branches]) ** INERTIA_WEIGHT
     wanted = count * weights / (weights.sum() or 1.0)
     shares = np.clip(np.floor(wanted).astype(np.intp), 1, rows)
     while shares.sum() < min(count, rows.sum()):
@@ -425,29 +439,29 @@ def _shares(branches: list[_Branch], count: int) -> Indices:
     return shares
 
 
-def _levelled(branches: list[_Branch], count: int, rng: np.random.Generator, even: bool) -> bool:
-    """Split large leaves for those still missing and, if ``even``, in place of small ones. False: nothing was to do.
+def _split_large(branches: list[_Branch], count: int, rng: np.random.Generator, even: bool) -> bool:
+    """Split large leaves until none is missing and, if ``even``, in place of small ones. False if none was split.
 
-    What a block costs, and what a rank is worth in it, goes with its rows: none should be many times the mean.
+    The cost of a block and the benefit of its rank grow with its rows, so that none should be many times the mean.
     """
     owner = np.repeat(np.arange(len(branches)), [len(b.leaves) for b in branches])
     inner = np.concatenate([np.arange(len(b.leaves)) for b in branches])
     sizes = np.concatenate([b.sizes for b in branches])
     spread = np.concatenate([b.spread for b in branches])
     mean, missing = sizes.sum() / count, count - len(sizes)
-    weights = np.where((sizes > 1) & (spread > 0.0), sizes ** (1 - MIX) * spread**MIX, 0.0)
-    pieces = np.where((sizes > LARGEST * mean) & (weights > 0.0) & even, np.ceil(sizes / (2 * mean)), 1.0).astype(
+    weights = np.where((sizes > 1) & (spread > 0.0), sizes ** (1 - INERTIA_WEIGHT) * spread**INERTIA_WEIGHT, 0.0)
+    pieces = np.where((sizes > LARGEST_SIZE * mean) & (weights > 0.0) & even, np.ceil(sizes / (2 * mean)), 1.0).astype(
         np.intp
     )
     largest = np.concatenate([np.arange(len(b.sizes)) == np.argmax(b.sizes) for b in branches])  # a branch keeps one
     giving = [int(p) for p in np.argsort(sizes, kind="stable") if sizes[p] < mean / 4 and not largest[p]]
     tiny = int((sizes[giving] < min(mean / 16, 2)).sum()) if even and sizes.max() > 2 * mean else 0
-    part = missing if missing < REST * count else -(-missing // 2)  # the rest when the leaves have moved
+    part = missing if missing < LAST_SHARE * count else -(-missing // 2)  # the other half after the leaves have moved
     spare = part + min(len(giving), max(tiny, int((pieces - 1).sum()) - part))
     split: dict[int, list[int]] = {}
     seeds: dict[int, list[Array]] = {}
     gained = 0
-    for p in np.lexsort((-weights, sizes <= LARGEST * mean)):
+    for p in np.lexsort((-weights, sizes <= LARGEST_SIZE * mean)):
         if gained >= spare:
             break
         if weights[p] > 0.0 and (sizes[p] >= mean / 4 or gained < part):
@@ -463,7 +477,7 @@ def _levelled(branches: list[_Branch], count: int, rng: np.random.Generator, eve
         split.setdefault(int(owner[p]), []).append(int(inner[p]))
     for i, gone in split.items():
         kept = np.delete(branches[i].leaves, gone, axis=0)
-        branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), LEVEL_STEPS)
+        branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), SPLIT_STEPS)
     return gained > 0
 
 
@@ -474,7 +488,7 @@ def _strips(n: int, width: int) -> Iterator[slice]:
 
 
 def scale_of(places: Any) -> float:
-    """A power of two that brings extreme coordinates near 1; 1 for ordinary ones, which stay untouched."""
+    """A power of two that brings extreme coordinates near 1. It is 1 for ordinary ones, which stay as they are."""
     values = places.data if is_sparse(places) else places
     size = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if size == 0.0 or (1e-60 < size < 1e60 and (places.dtype != np.float32 or 1e-12 < size < 1e12)):

@@ -1,8 +1,8 @@
-"""How wrong is it, without K: squared errors of sampled entries, stratified, with an interval.
+"""A factorization and a kernel in, the relative error |K - F| / |K| with an interval out, from a sample of K.
 
-The diagonal is taken whole; the entries within blocks and those between blocks are two strata (`error_sampling`). A
-first part of the entries tells which way to draw, and which stratum, to spend the rest on. Entries come in small tiles,
-because kernels evaluate blocks; tiles are independent, so their spread gives the interval.
+The diagonal is evaluated as a whole. Entries within blocks and entries between blocks are two strata
+(`error_sampling`). A pilot sample shows how to draw the rest, and how to divide it between the strata. Entries come in
+small tiles, as kernels evaluate blocks. Tiles are independent, so that their variance gives the interval.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from krein.approximation.error_sampling import LEAST, TILE, Sample, Stratum, Table, draw, normed
+from krein.approximation.error_sampling import EVEN_SHARE, TILE, Sample, Stratum, Table, draw, normed
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError
 from krein.factorization import Factorization
@@ -22,10 +22,14 @@ from krein.kernels import Evaluator, Kernel, count_objects
 
 __all__ = ["Entries", "ErrorEstimate", "estimate_error"]
 
-WHOLE_ROWS = 2000  # Up to this many rows the error is computed from every entry of the matrix.
-PILOT = 0.2  # share of the tiles drawn before anything is known
-PILOT_WEIGHT = 0.1  # their weight in the estimate: fixed, as weights that look at the sample are biased
-FEWEST = 16  # tiles of one stratum in one part
+# Up to this many rows the error is computed from every entry of the matrix.
+WHOLE_ROWS = 2000
+# This share of the tiles is the pilot sample.
+PILOT_SHARE = 0.2
+# The weight of the pilot sample in the estimate. It is fixed, as a weight that depends on the sample is biased.
+PILOT_WEIGHT = 0.1
+# Each stratum has at least this many tiles in the pilot sample, and in the rest.
+FEWEST_TILES = 16
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,9 @@ class ErrorEstimate:
     low: float
     high: float
     n_evaluations: int
-    diagonal: float  # share of the squared error that lies on the diagonal,
-    within: float  # off it within blocks,
-    between: float  # and between blocks
+    diagonal: float  # share of the squared error on the diagonal
+    within: float  # share within blocks, without the diagonal
+    between: float  # share between blocks
 
     def __str__(self) -> str:
         return f"{self.relative:.3g} [{self.low:.3g}, {self.high:.3g}]"
@@ -50,10 +54,10 @@ def estimate_error(f: Factorization, kernel: Kernel, objects: Any, n_samples: in
 
 
 class Entries:
-    """Entries of K that were looked at, and how likely each was: enough for the error of what is in the same blocks.
+    """Sampled entries of K with their probabilities, to estimate the error of factorizations with the same blocks.
 
-    They are drawn with one factorization in mind. Another with the same rows in the same blocks, of other ranks or
-    stored otherwise, is measured on them too: without bias, and without asking the kernel again.
+    The entries are drawn for one factorization. Others with the same rows in the same blocks, of other ranks or storage
+    types, are measured on the same entries: without bias, and without evaluating the kernel again.
     """
 
     def __init__(self, f: Factorization, evaluator: Evaluator, objects: Any, n_samples: int, random_state: Any) -> None:
@@ -67,10 +71,10 @@ class Entries:
         self.K = evaluator.block(objects, objects).astype(np.float64) if n <= WHOLE_ROWS else None
         self.table = Table(f, evaluator, objects) if self.K is None else None
         self.n_evaluations = evaluator.n_evaluations - before
-        self.look(f, n_samples, random_state)
+        self.redraw(f, n_samples, random_state)
 
-    def look(self, f: Factorization, n_samples: int, random_state: Any) -> None:
-        """Look at other entries, so many, in place of those looked at so far."""
+    def redraw(self, f: Factorization, n_samples: int, random_state: Any) -> None:
+        """Replace the entries by about ``n_samples`` other ones."""
         if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer) or n_samples < 1:
             raise InputError(f"n_samples must be a positive integer; got {n_samples!r}.")
         if self.table is not None:
@@ -79,7 +83,7 @@ class Entries:
             self.n_evaluations += self.evaluator.n_evaluations - before
 
     def error(self, f: Factorization) -> ErrorEstimate:
-        """The error of a factorization in the same blocks and order, on these entries."""
+        """Estimate the error of a factorization with the same blocks and order."""
         if [rows for rows, _ in f.spans] != self.spans or not np.array_equal(f.order, self.order):
             raise InputError(
                 f"These entries were drawn for other blocks ({len(self.spans)} of {len(self.order)} rows) than the "
@@ -94,17 +98,17 @@ class Entries:
 def _samples(
     table: Table, f: Factorization, n_tiles: int, rng: np.random.Generator
 ) -> list[tuple[str, list[tuple[float, Sample]]]]:
-    """For each stratum the weight and the tiles of a first part, drawn in every way, and of a second that learnt."""
-    strata = [s for s in (Stratum(table, within=True), Stratum(table, within=False)) if s.ways]
-    first = [draw(table, s, max(FEWEST, round(PILOT * n_tiles / len(strata))), s.even, rng) for s in strata]
+    """For each stratum: its name, and the weights and tiles of the pilot sample and of the rest."""
+    strata = [s for s in (Stratum(table, within=True), Stratum(table, within=False)) if s.proposals]
+    first = [draw(table, s, max(FEWEST_TILES, round(PILOT_SHARE * n_tiles / len(strata))), s.even, rng) for s in strata]
     added = [sample.squares(f, table.scale)[0] for sample in first]
-    plans = [s.plan(sample, gaps) for s, sample, gaps in zip(strata, first, added, strict=True)]
+    mixtures = [s.best_mixture(sample, gaps) for s, sample, gaps in zip(strata, first, added, strict=True)]
     spreads = np.array([gaps.sum((1, 2)).std() for gaps in added])
-    shares = LEAST / len(strata) + (1.0 - LEAST) * normed(spreads)  # Neyman's, with a floor
+    shares = EVEN_SHARE / len(strata) + (1.0 - EVEN_SHARE) * normed(spreads)  # Neyman allocation with a floor
     left = max(0, n_tiles - sum(len(sample.rows) for sample in first))
     later = [
-        draw(table, s, max(FEWEST, round(float(share) * left)), plan, rng)
-        for s, share, plan in zip(strata, shares, plans, strict=True)
+        draw(table, s, max(FEWEST_TILES, round(float(share) * left)), mixture, rng)
+        for s, share, mixture in zip(strata, shares, mixtures, strict=True)
     ]
     return [
         (s.name, [(PILOT_WEIGHT, a), (1.0 - PILOT_WEIGHT, b)]) for s, a, b in zip(strata, first, later, strict=True)
@@ -114,7 +118,7 @@ def _samples(
 def _estimate(
     table: Table, f: Factorization, parts: list[tuple[str, list[tuple[float, Sample]]]], n_evaluations: int
 ) -> ErrorEstimate:
-    """The ratio of two estimates, and its interval from the spread of the tiles."""
+    """The root of |K - F|² / |K|², both estimated, with an interval from the variance of the tiles."""
     known = table.known(f)
     lost, total = {"diagonal": known.lost, "within": 0.0, "between": 0.0}, table.total
     groups = []  # (weight, |K - F|² and K² of each tile)
@@ -135,7 +139,7 @@ def _estimate(
 
 
 def _slope(values: Array) -> float:
-    """How much of F's sampling error to take off K's: F's norm is known, and F resembles K."""
+    """The coefficient of F's sampling error as a control variate for |K|²: |F| is known, and F resembles K."""
     _, square, held = values
     spread = float(held.var())
     together = float(((square - square.mean()) * (held - held.mean())).mean())
@@ -145,8 +149,8 @@ def _slope(values: Array) -> float:
 def _interval(ratio: float, groups: list[tuple[float, Array]]) -> tuple[float, float]:
     """A 95 % interval of the squared ratio, on the logarithmic scale.
 
-    A few heavy tiles make the variance itself uncertain: Student's quantile with the degrees of freedom that the
-    fourth moments leave (Satterthwaite).
+    A few large tiles make the variance itself uncertain. The quantile is therefore Student's, with degrees of freedom
+    from the fourth moments (Satterthwaite).
     """
     if ratio <= 0.0:
         return 0.0, 0.0
@@ -163,7 +167,7 @@ def _interval(ratio: float, groups: list[tuple[float, Array]]) -> tuple[float, f
 
 
 def _exact(f: Factorization, K: Array, n_evaluations: int) -> ErrorEstimate:
-    """From all of K."""
+    """The error from all entries of K."""
     scale = float(np.abs(K).max()) or 1.0
     labels = np.empty(len(K), dtype=np.intp)
     for i, (rows, _) in enumerate(f.spans):

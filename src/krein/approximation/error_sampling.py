@@ -1,11 +1,11 @@
-"""Which entries of K to look at: tiles drawn within and between blocks, each with the probability it had.
+"""A factorization, a kernel and its objects in, sampled tiles of K with their probabilities out.
 
-In: a factorization, a kernel and its objects. Out: tiles of K, and unbiased values of |K - F|², K² and F² of each, for
-that factorization and others in the same blocks. A few rows may hold most of the error, or of K: so rows are drawn not
-only evenly but also by what is known of all of them at O(n), their self-similarity, their norm in F and their error on
-the diagonal (|E_xy|² <= E_xx E_yy where E is psd). With many blocks a few pairs of near ones may hold it: those are
-drawn too. Every entry counts by the inverse of its probability under all ways to draw, which keeps the squares unbiased
-whatever was chosen.
+The tiles give unbiased estimates of |K - F|², |K|² and |F|², for that factorization F and others with the same blocks.
+A few rows may hold most of the error. So rows are drawn by a mixture of proposal distributions: uniform, and by what is
+known of every row in O(n), which is its self-similarity, its norm in F and its error on the diagonal (|E_xy|² <= E_xx
+E_yy for a psd E). Among many blocks a few pairs of near ones may hold most of the error, so that these are a proposal
+too. Every entry is weighted by the inverse of its probability under the whole mixture, which is unbiased for any
+mixture.
 """
 
 from __future__ import annotations
@@ -25,18 +25,26 @@ from krein.kernels import Evaluator, FromCallable, is_vectors, take
 
 __all__ = ["Known", "Sample", "Stratum", "Table", "draw", "normed"]
 
-TILE = 4  # small: entries of a tile share rows and tell less than as many entries apart
-LEAST = 0.3  # share of the later tiles that is spread evenly over the ways to draw, and over the strata
-TOGETHER = 16  # tiles per call of a kernel that is cheap: fewer calls, though a small share of their entries is used
-TILES, CHUNK = 128, 4096  # tiles, and entries that share a block, approximated at a time
-FEW_BLOCKS = 100  # up to this many, a sample meets each pair of blocks often enough for one product to serve many
-NEARLY_ALL = 0.75
+# A tile has TILE x TILE entries. Tiles are small, as entries that share rows tell less than independent ones.
+TILE = 4
+# This share of the tiles after the pilot sample is spread evenly over the proposals, and over the strata.
+EVEN_SHARE = 0.3
+# A cheap kernel evaluates this many tiles in one call, with the entries between them, as calls cost more than entries.
+TILES_PER_CALL = 16
+# F is evaluated for this many tiles at a time, or for this many entries that share a block of the core.
+TILES_AT_ONCE, ENTRIES_AT_ONCE = 128, 4096
+# Up to this many blocks a sample has many entries in each pair of blocks, so that entries of F anywhere are cheap.
+FEW_BLOCKS = 100
+# Rows between blocks are drawn from all rows if at least this share of all pairs of rows is between blocks.
+FREE_SHARE = 0.75
+# Each block has at most this many near blocks.
 NEIGHBOURS = 64
-NEAR = (-1, -1)  # stands for the way that is no pair of laws
+# The proposal that draws near blocks. All others are pairs of row distributions.
+NEAR_BLOCKS = (-1, -1)
 
 
 class Table:
-    """What is known of all rows at O(n), in the inner order; numbers in units of ``scale``, so no square overflows."""
+    """What is known of all rows in O(n), in the inner order. Numbers are in units of ``scale``: no square overflows."""
 
     def __init__(self, f: Factorization, evaluator: Evaluator, objects: Any) -> None:
         self.evaluator, self.objects, self.order = evaluator, objects, f.order
@@ -46,7 +54,7 @@ class Table:
         self.scale = max(float(np.abs(values).max()) for values in (exact, f.diagonal())) or 1.0
         self.exact = exact / self.scale
         self.total = float((self.exact**2).sum())
-        # how rows are drawn: evenly, by their size, by their error on the diagonal, by their rank in either
+        # Row distributions: uniform, by size, by the error on the diagonal, by the rank in either.
         self._last: tuple[Factorization, Known] | None = None
         n, known = len(exact), self.known(f)
         sizes = np.abs(self.exact) / (np.abs(self.exact).sum() or 1.0) + normed(known.rows)
@@ -54,8 +62,7 @@ class Table:
         self.laws = np.stack([np.full(n, 1.0 / n), normed(sizes), gaps, _by_rank(sizes) + _by_rank(gaps)])
         self.laws[3] /= 2.0  # (4, n)
         self.cumulated = np.concatenate([np.zeros((4, 1)), self.laws.cumsum(1)], axis=1)  # (4, n + 1)
-        self.cheap = len(self.stops) <= FEW_BLOCKS or not is_dense(f.core)  # to ask for entries anywhere
-
+        self.cheap = len(self.stops) <= FEW_BLOCKS or not is_dense(f.core)  # entries of F anywhere are cheap
         self.sizes = self.stops - self.starts
         self.near = Near(self)
 
@@ -63,33 +70,34 @@ class Table:
         return np.searchsorted(self.stops, places, side="right")
 
     def known(self, f: Factorization) -> Known:
-        """What is known without sampling of a factorization in these blocks: n k² work, once for the same one."""
+        """What is known of a factorization with these blocks without sampling, in O(n k²). The last one is kept."""
         if self._last is not None and self._last[0] is f:
             return self._last[1]
         values = f.diagonal()[self.order] / self.scale
-        bare = values - f.shift / self.scale  # off the diagonal the shift is no error
+        unshifted = values - f.shift / self.scale  # the shift is an error on the diagonal only
         inner, rows = _squared_norms(f, self.scale)
-        norms = {"within": inner[0] - float((bare**2).sum()), "between": inner[1]}
+        norms = {"within": inner[0] - float((unshifted**2).sum()), "between": inner[1]}
         lost = float(((self.exact - values) ** 2).sum())
-        self._last = f, Known(lost, norms, np.abs(self.exact - bare), rows[self.order])
+        self._last = f, Known(lost, norms, np.abs(self.exact - unshifted), rows[self.order])
         return self._last[1]
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Of a factorization F, over the table's scale: what took no sample."""
+    """What is known of a factorization F without sampling, in units of the table's scale."""
 
     lost: float  # the squared error on the diagonal
     norms: dict[str, float]  # F's squared norms within and between blocks, the diagonal left out
     gaps: Array  # (n,) |K - F| on the diagonal, without F's shift
-    rows: Array  # (n,) the squared norms of F's rows, but for a factor
+    rows: Array  # (n,) the squared norms of F's rows, up to a factor
 
 
 class Near:
-    """Pairs of near blocks and how often to draw each: where many blocks are strangers, a few pairs hold the rest of K.
+    """Pairs of near blocks and the probability of each.
 
-    Near are means of a few rows, in Euclidean distance, at most NEIGHBOURS for each block: no kernel entry is needed.
-    Pairs count by 1 / rank, among all pairs and among those of their block. Without vectors there are none.
+    If most pairs of blocks have no similarities, a few pairs hold the rest of K. Blocks are near by the Euclidean
+    distance of the means of a few rows, which takes no similarity. Pairs are weighted by 1 / rank, among all pairs and
+    among those of their block. Objects without vectors have no such pairs.
     """
 
     def __init__(self, table: Table) -> None:
@@ -101,12 +109,11 @@ class Near:
         spread = (table.starts[:, None] + (np.arange(8) + 0.5) / 8 * table.sizes[:, None]).astype(np.intp)  # (c, 8)
         centres = np.mean([table.objects[table.order[column]].astype(np.float64) for column in spread.T], axis=0)
         centres /= np.abs(centres).max() or 1.0
-        if centres.shape[1] > 16:  # enough to tell near from far
+        if centres.shape[1] > 16:  # a random projection is enough
             centres = centres @ np.random.default_rng(0).standard_normal((centres.shape[1], 16))
         m = min(NEIGHBOURS, c - 1)
-        distances, found = map(
-            np.asarray, cKDTree(centres).query(centres, m + 1)
-        )  # each block is among its own, or an equal one is
+        # Each block is among its own neighbours, or an equal one is.
+        distances, found = map(np.asarray, cKDTree(centres).query(centres, m + 1))
         i, j = np.repeat(np.arange(c), m + 1), found.ravel()
         local = np.tile(1.0 / np.maximum(np.arange(m + 1), 1), c)
         keep = i != j
@@ -119,7 +126,7 @@ class Near:
         self.first = np.searchsorted(self.keys, np.arange(c + 1) * c)  # of each block's pairs
 
     def draw(self, u: Array, v: Array) -> tuple[Indices, Indices]:
-        """A block for each of ``u`` (tiles, 1), a near one of it for each of ``v`` (tiles, TILE): uniform numbers."""
+        """Draw a block for each uniform number in ``u`` (tiles, 1), and near ones for those in ``v`` (tiles, TILE)."""
         last = len(self.keys) - 1
         i = self.keys[np.clip(np.searchsorted(self.cumulated, u, side="right") - 1, 0, last)] // self.n_blocks
         low, high = self.cumulated[self.first[i]], self.cumulated[self.first[i + 1]]
@@ -127,7 +134,7 @@ class Near:
         return i, self.keys[np.clip(at, self.first[i], self.first[i + 1] - 1)] % self.n_blocks
 
     def of(self, i: Indices, j: Indices) -> Array:
-        """How often the pair of blocks (i, j) is drawn."""
+        """The probability of the pair of blocks (i, j)."""
         keys = i.astype(np.int64) * self.n_blocks + j
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[at] == keys, self.weights[at], 0.0)
@@ -135,37 +142,38 @@ class Near:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Tiles of one stratum: where they are, how much each entry stands for, and K there."""
+    """Tiles of one stratum: their positions, the weights of their entries, and their entries of K."""
 
-    rows: Indices  # (tiles, TILE) positions in the inner order,
-    cols: Indices
-    mine: Indices  # and the blocks of those
-    yours: Indices
-    weights: Array  # (tiles, TILE, TILE): 0 for what is no entry of the stratum
-    density: Array  # (ways, tiles, TILE, TILE) of each way to draw
-    exact: Array  # (tiles, TILE, TILE), over the table's scale
+    rows: Indices  # (tiles, TILE) positions in the inner order
+    cols: Indices  # (tiles, TILE)
+    mine: Indices  # (tiles, TILE) the blocks of the rows
+    yours: Indices  # (tiles, TILE) the blocks of the columns
+    weights: Array  # (tiles, TILE, TILE), 0 for entries outside the stratum
+    density: Array  # (proposals, tiles, TILE, TILE)
+    exact: Array  # (tiles, TILE, TILE), entries of K in units of the table's scale
 
     def squares(self, f: Factorization, scale: float) -> Array:
-        """(3, tiles, TILE, TILE): what each entry adds to unbiased sums of |K - F|², K² and F² over the stratum."""
+        """(3, tiles, TILE, TILE): the weighted squares of K - F, K and F, whose means over tiles are unbiased."""
         found = _entries(f, self.rows, self.mine, self.cols, self.yours) / scale
         return np.stack([self.weights * square for square in ((self.exact - found) ** 2, self.exact**2, found**2)])
 
 
 class Stratum:
-    """The ordered pairs (x, y), x != y, within blocks or between them, and the ways to draw tiles of them.
+    """The ordered pairs (x, y), x != y, within blocks or between blocks, and the proposals that draw tiles of them.
 
-    One way between blocks is to draw near ones (`Near`), evenly in each. Any other is a pair of laws (a, b): a block i
-    with a_i b_i (or a_i (1 - b_i)), rows by a in it, columns by b in it (or out of it). Then (x, y) has the density
-    a_x b_y / Z, the same for all blocks. Where few pairs of rows share a block (Z is nearly 1), rows between blocks
-    come from anywhere instead and those few pairs are left out: a tile then sees 16 pairs of blocks, not 4.
+    One proposal between blocks draws near blocks (`Near`), and rows uniformly in each. Any other is a pair (a, b) of
+    row distributions. It draws a block i with probability a_i b_i / Z (between blocks a_i (1 - b_i) / Z), rows by a in
+    the block and columns by b in it (or outside). Then (x, y) has the density a_x b_y / Z in all blocks. If few pairs
+    of rows share a block (Z is nearly 1), rows and columns between blocks are drawn from all rows, and pairs that share
+    a block get weight 0: a tile then has up to 16 pairs of blocks instead of 4.
     """
 
     def __init__(self, table: Table, within: bool) -> None:
         self.within, self.name = within, "within" if within else "between"
         self.cumulated = table.cumulated
         self.mass = self.cumulated[:, table.stops] - self.cumulated[:, table.starts]  # (4, c)
-        self.ways: list[tuple[int, int]] = []
-        self.choice: list[Array | None] = []  # of the rows' block; None: from anywhere
+        self.proposals: list[tuple[int, int]] = []
+        self.choice: list[Array | None] = []  # probabilities of the rows' block; None: rows are drawn from all
         self.z: list[float] = []
         for a, b in combinations_with_replacement(range(len(table.laws)), 2):
             if within:
@@ -176,25 +184,25 @@ class Stratum:
                 continue
             z = float(weights.sum())
             if z > 0.0:
-                free = not within and table.cheap and z >= NEARLY_ALL
-                self.ways.append((a, b))
+                free = not within and table.cheap and z >= FREE_SHARE
+                self.proposals.append((a, b))
                 self.choice.append(None if free else weights / z)
                 self.z.append(1.0 if free else z)
         if not within and len(table.near.weights):
-            self.ways.append(NEAR)
+            self.proposals.append(NEAR_BLOCKS)
             self.choice.append(None)
             self.z.append(1.0)
-        self.even = np.full(len(self.ways), 1.0 / max(1, len(self.ways)))
+        self.even = np.full(len(self.proposals), 1.0 / max(1, len(self.proposals)))
 
-    def places(self, n_tiles: int, plan: Array, table: Table, rng: np.random.Generator) -> tuple[Indices, Indices]:
-        """Positions of the rows and columns of each tile, (tiles, TILE) each."""
+    def places(self, n_tiles: int, mixture: Array, table: Table, rng: np.random.Generator) -> tuple[Indices, Indices]:
+        """Draw the positions of the rows and columns of each tile, (tiles, TILE) each."""
         rows, cols = np.empty((2, n_tiles, TILE), dtype=np.intp)
-        ways = rng.choice(len(self.ways), n_tiles, p=plan)
+        drawn = rng.choice(len(self.proposals), n_tiles, p=mixture)
         first, last = np.zeros(1, dtype=np.intp), table.stops[-1:]
-        for w, (a, b) in enumerate(self.ways):
-            here, choice = np.flatnonzero(ways == w), self.choice[w]
+        for w, (a, b) in enumerate(self.proposals):
+            here, choice = np.flatnonzero(drawn == w), self.choice[w]
             u, v = rng.random((2, len(here), TILE))
-            if (a, b) == NEAR:
+            if (a, b) == NEAR_BLOCKS:
                 i, j = table.near.draw(rng.random((len(here), 1)), rng.random((len(here), TILE)))
                 rows[here], cols[here] = (
                     (table.starts[k] + r * table.sizes[k]).astype(np.intp) for k, r in ((i, u), (j, v))
@@ -215,15 +223,15 @@ class Stratum:
         return rows, cols
 
     def _at(self, law: int, spots: Array, start: Indices, stop: Indices) -> Indices:
-        """Positions where the law's sum passes ``spots``; rounding leads out of no block."""
+        """Positions where the cumulated distribution passes ``spots``. Rounding leads to none outside start .. stop."""
         return np.clip(np.searchsorted(self.cumulated[law], spots, side="right") - 1, start, stop - 1)
 
     def densities(self, rows: Indices, cols: Indices, table: Table) -> Array:
-        """(ways, tiles, TILE, TILE): of the pair in either order, as K and F are symmetric."""
+        """(proposals, tiles, TILE, TILE): the mean density of (x, y) and (y, x), as K and F are symmetric."""
         left, right = table.laws[:, rows], table.laws[:, cols]  # (4, tiles, TILE)
         found = []
-        for (a, b), z in zip(self.ways, self.z, strict=True):
-            if (a, b) == NEAR:
+        for (a, b), z in zip(self.proposals, self.z, strict=True):
+            if (a, b) == NEAR_BLOCKS:
                 mine, yours = table.blocks_of(rows)[:, :, None], table.blocks_of(cols)[:, None, :]
                 found.append(table.near.of(mine, yours) / table.sizes[mine] / table.sizes[yours])
                 continue
@@ -231,39 +239,39 @@ class Stratum:
             found.append(both / (2.0 * z))
         return np.stack(found)
 
-    def plan(self, sample: Sample, gaps: Array) -> Array:
-        """How often to use each way: nearest in relative entropy to what the first sample says is best.
+    def best_mixture(self, sample: Sample, gaps: Array) -> Array:
+        """The weights of the proposals whose mixture is nearest in relative entropy to the best density.
 
-        The best density is proportional to what an entry adds to the error, but for its weight; ``gaps`` are what the
-        sample's entries add. Each step raises the likelihood of that.
+        The best density is proportional to the squared error of an entry. ``gaps`` are the weighted squared errors in
+        the sample. Each step of the EM algorithm raises their likelihood.
         """
         wanted = normed(gaps)
-        plan = self.even
+        mixture = self.even
         for _ in range(10):
-            shares = plan[:, None, None, None] * sample.density
-            plan = normed((shares / shares.sum(0) * wanted).sum((1, 2, 3)))
-        return LEAST * self.even + (1.0 - LEAST) * plan
+            shares = mixture[:, None, None, None] * sample.density
+            mixture = normed((shares / shares.sum(0) * wanted).sum((1, 2, 3)))
+        return EVEN_SHARE * self.even + (1.0 - EVEN_SHARE) * mixture
 
 
-def draw(table: Table, stratum: Stratum, n_tiles: int, plan: Array, rng: np.random.Generator) -> Sample:
-    """Draw tiles of the stratum by ``plan``, the share of each way, and evaluate the kernel there."""
-    rows, cols = stratum.places(n_tiles, plan, table, rng)
+def draw(table: Table, stratum: Stratum, n_tiles: int, mixture: Array, rng: np.random.Generator) -> Sample:
+    """Draw tiles of the stratum by a ``mixture`` of its proposals, and evaluate the kernel there."""
+    rows, cols = stratum.places(n_tiles, mixture, table, rng)
     mine, yours = table.blocks_of(rows), table.blocks_of(cols)
     same = (rows if stratum.within else mine)[:, :, None] == (cols if stratum.within else yours)[:, None, :]
-    counts = np.where(same, 0.0, 1.0)  # the diagonal is known; between blocks, nothing within one
+    counts = np.where(same, 0.0, 1.0)  # the diagonal is known, and between blocks nothing within a block counts
     density = stratum.densities(rows, cols, table)
-    weights = counts / np.tensordot(plan, density, 1) / TILE**2
+    weights = counts / np.tensordot(mixture, density, 1) / TILE**2
     return Sample(rows, cols, mine, yours, weights, density, _tiles(table, rows, cols) / table.scale)
 
 
 def _tiles(table: Table, rows: Indices, cols: Indices) -> Array:
-    """K's entries, (tiles, TILE, TILE).
+    """The entries of K in tiles, (tiles, TILE, TILE).
 
-    Of vectors a few tiles are evaluated at a time and what lies between them is thrown away: a call costs more than the
-    entries do. Where a similarity may be expensive, none is evaluated for nothing.
+    For vectors several tiles are evaluated in one call, and the entries between them are not used: a call costs more
+    than these entries. Where similarities may be expensive, no entry is evaluated in vain.
     """
-    dear = not is_vectors(table.objects) or isinstance(table.evaluator.kernel, FromCallable)
-    together = 1 if dear else TOGETHER
+    expensive = not is_vectors(table.objects) or isinstance(table.evaluator.kernel, FromCallable)
+    together = 1 if expensive else TILES_PER_CALL
     exact = np.empty((*rows.shape, cols.shape[1]))
     for start in range(0, len(rows), together):
         some = slice(start, start + together)
@@ -275,7 +283,7 @@ def _tiles(table: Table, rows: Indices, cols: Indices) -> Array:
 
 
 def normed(weights: Array) -> Array:
-    """Proportions; even ones where all weights are nothing."""
+    """Weights divided by their sum; equal weights if all are zero."""
     peak = float(weights.max())
     if peak <= 0.0:
         return np.full(weights.shape, 1.0 / weights.size)
@@ -284,16 +292,16 @@ def normed(weights: Array) -> Array:
 
 
 def _by_rank(weights: Array) -> Array:
-    """Proportions 1 / rank: every octave of ranks has the same share, whatever the tail of the weights."""
+    """Probabilities proportional to 1 / rank: every octave of ranks has about the same share, whatever the weights."""
     law = np.empty(len(weights))
     law[np.argsort(-weights, kind="stable")] = 1.0 / np.arange(1, len(weights) + 1)
     return np.asarray(law / law.sum())
 
 
 def _squared_norms(f: Factorization, scale: float) -> tuple[tuple[float, float], Array]:
-    """Squared norms of U M Uᵀ within and between blocks, over scale², and of its rows but for a factor.
+    """Squared norms of U M Uᵀ within and between blocks, over scale², and of its rows up to a factor.
 
-    U is orthonormal: both follow from the core, n k² + r² k work.
+    U is orthonormal, so that both follow from the core in O(n k² + r² k).
     """
     inner = sum(float(((block / scale) ** 2).sum()) for block in f.core_diagonal_blocks())
     whole = (f.with_core(f.core, 0.0).frobenius() / scale) ** 2
@@ -309,10 +317,10 @@ def _entries(f: Factorization, rows: Indices, mine: Indices, cols: Indices, your
     out = np.empty((*rows.shape, cols.shape[1]))
     width = max(f.ranks)
     firsts = np.array([columns.start for _, columns in f.spans])
-    for start in range(0, len(rows), TILES):
-        some = slice(start, start + TILES)
+    for start in range(0, len(rows), TILES_AT_ONCE):
+        some = slice(start, start + TILES_AT_ONCE)
         shape = rows[some].shape
-        left = np.zeros((rows[some].size, width))  # u_x, filled up with zeros
+        left = np.zeros((rows[some].size, width))  # u_x, padded with zeros
         for i, here in grouped(mine[some].ravel()):
             left[here, : f.ranks[i]] = _basis(f, i, rows[some].ravel()[here])
         right = np.zeros((cols[some].size, f.rank + width))  # M u_y
@@ -331,7 +339,7 @@ def _entries(f: Factorization, rows: Indices, mine: Indices, cols: Indices, your
 def _kept_entries(
     f: Factorization, core: BlockSparse, rows: Indices, mine: Indices, cols: Indices, yours: Indices
 ) -> Array:
-    """The same where blocks of the core are left out; one product for all entries that share a block."""
+    """The same for a block-sparse core, with one product for all entries that share a block."""
     shape = (*rows.shape, cols.shape[1])
     x = np.broadcast_to(rows[:, :, None], shape).ravel()
     y = np.broadcast_to(cols[:, None, :], shape).ravel()
@@ -342,8 +350,8 @@ def _kept_entries(
     met = np.flatnonzero(np.isin(keys, np.concatenate([np.empty(0, dtype=np.int64), *kept])))
     sequence = met[np.argsort(keys[met], kind="stable")]
     for whole in np.split(sequence, np.flatnonzero(np.diff(keys[sequence])) + 1):
-        for start in range(0, len(whole), CHUNK):
-            group = whole[start : start + CHUNK]
+        for start in range(0, len(whole), ENTRIES_AT_ONCE):
+            group = whole[start : start + ENTRIES_AT_ONCE]
             i, j = divmod(int(keys[group[0]]), f.n_blocks)
             once, back = np.unique(y[group], return_inverse=True)  # a tile's rows share its columns
             turned = _basis(f, j, once) @ core.block(i, j).T

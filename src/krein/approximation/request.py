@@ -116,16 +116,25 @@ class Request:
         return "float32" if getattr(self.objects, "dtype", None) == np.float32 else "float64"
 
     @property
+    def storage(self) -> str:
+        """The type in which bases are stored."""
+        return self.dtype or self.own_dtype
+
+    @property
     def working(self) -> type:
-        """What bases are built in: float64 unless they are to be stored in less."""
-        return np.float64 if (self.dtype or self.own_dtype) == "float64" else np.float32
+        """The type in which bases are computed: float64 unless they are stored in a smaller one."""
+        return np.float64 if self.storage == "float64" else np.float32
+
+    def rank_sum(self, n_blocks: int) -> int:
+        """The sum of the ranks of so many blocks."""
+        return self.total_rank or n_blocks * (self.rank or 1)
 
     def given_ranks(self, sizes: Indices) -> Indices:
         """The ranks of clusters of these sizes by ``rank`` or ``total_rank``, the same for all or by size."""
         assert self.rank is not None or self.total_rank is not None
         if self.total_rank is None and self.allocation == "equal":
             return np.minimum(self.rank or 1, sizes)
-        return allocate(self.total_rank or len(sizes) * (self.rank or 1), sizes, self.allocation)
+        return allocate(self.rank_sum(len(sizes)), sizes, self.allocation)
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""

@@ -1,9 +1,10 @@
-"""coupling="shared": bases that look out of their cluster, and one sample per cluster for all of its blocks.
+"""coupling="shared": one sample per cluster couples it to every other, so that a psd kernel gives a psd core.
 
-U_i spans the leading left singular vectors of k(X_i, Z_i), Z_i being landmarks of the cluster and of others. With rows
-S_i of each cluster and P_i = pinv(U_i[S_i]), every block, the diagonal ones included, is M_ij = P_i k(S_i, S_j) P_jᵀ:
-so M = P K_SS Pᵀ is psd whenever the kernel is (docs/method.md has the proof). Bases are built with more columns than
-asked for; the core then tells which directions of each carry most, and only those are kept.
+The basis U_i spans the leading left singular vectors of k(X_i, Z_i), where Z_i are landmarks of cluster i and of
+others. With sampled rows S_i of each cluster and P_i = pinv(U_i[S_i]), every block of the core, the diagonal ones
+included, is M_ij = P_i k(S_i, S_j) P_jᵀ. So M = P K_SS Pᵀ is psd whenever the kernel is (docs/method.md has the proof).
+`draft` builds bases with more columns than were asked for. The core shows which directions carry most, `strongest`
+keeps those, and `finish` stores the result.
 """
 
 from __future__ import annotations
@@ -17,57 +18,93 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, right_divide
+from krein.approximation.bases import LandmarkMap, other_rows, right_divide
 from krein.approximation.clusters import Partition
-from krein.approximation.landmarks import choose_landmarks
+from krein.approximation.couplings import coupling_strengths, kept_couplings
+from krein.approximation.landmarks import allocate, choose_landmarks
+from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
+from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
+from krein.errors import warn
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.core import congruent, row_grams
 from krein.factorization.storage import orthonormalise
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import is_sparse
 
-__all__ = ["Draft", "Effort", "couple", "strengths"]
+__all__ = ["Draft", "Effort", "couple_by_samples", "draft", "draft_ranks", "finish", "precise", "strongest"]
 
-GENEROUS = 1024  # a core of so many rows is cheap, and each block may be looked at more closely
-LEAN = 128  # beyond so many blocks each gets less: they are small, and there are many
-ROWS_TRIED = 4  # rows per landmark from which the leading directions are taken
-EXTRA = 8  # columns of the random start beyond the rank
-ROUNDS = {np.dtype(np.float64): 2, np.dtype(np.float32): 1}  # of subspace iteration
-AFFORDABLE = 0.8  # of the n² similarities: landmarks of other clusters are fewer where all would be more than that
-CANDIDATES = 16  # rows per rank among which pivots are sought
-EVERYWHERE = 0.25  # share of the outside landmarks drawn by cluster size alone
-WELL_SEEN = 1e-3  # where all directions are met this well, the normal equations lose nothing that matters
-UNSEEN = 1e-6  # a direction that the sampled rows meet less than this, against the best met one, is not fitted
-CUTOFF = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 3e-6}  # singular values below are rounding
+# A core of up to SMALL_CORE rows is cheap. Each cluster then gets more columns, landmarks and sampled rows.
+SMALL_CORE = 1024
+# If there are more than MANY_BLOCKS clusters, these are small, and each gets no more columns than its rank.
+MANY_BLOCKS = 128
+# With allocation="spectral" a draft has SPECTRAL_RANK times the mean rank in each cluster, of which the best are kept.
+SPECTRAL_RANK = 1.5
+# The leading directions of a cluster are computed from ROWS_PER_LANDMARK rows for each landmark.
+ROWS_PER_LANDMARK = 4
+# Subspace iteration starts with this many random columns beyond the rank.
+OVERSAMPLING = 8
+# The number of subspace iterations for each type.
+SUBSPACE_ITERATIONS = {np.dtype(np.float64): 2, np.dtype(np.float32): 1}
+# Landmarks of other clusters are left out where more than this share of the n² similarities would be evaluated.
+MAX_EVALUATED_SHARE = 0.8
+# The pivot rows of a basis of rank k are sought among CANDIDATES_PER_RANK * k rows.
+CANDIDATES_PER_RANK = 16
+# This share of the landmarks of other clusters is drawn by cluster size, the rest by coupling strength.
+DRAWN_BY_SIZE = 0.25
+# The normal equations of the sampled rows are solved if no Cholesky pivot is below this share of the largest.
+LEAST_PIVOT = 1e-3
+# Otherwise singular values below this share of the largest are not inverted.
+INVERSE_CUTOFF = 1e-6
+# Singular values of k(X_i, Z_i) below this share of the largest are rounding.
+SINGULAR_CUTOFF = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 3e-6}
+
+
+def couple_by_samples(request: Request, clusters: Partition, evaluator: Evaluator) -> Parts:
+    """Approximate several blocks, or one block of an indefinite kernel."""
+    ranks = draft_ranks(request, clusters)
+    found = draft(request, clusters, ranks, evaluator)
+    if request.allocation == "spectral":
+        counts = np.array([len(e) for e in found.energies])
+        ranks = allocate(request.rank_sum(clusters.n_blocks), counts, "spectral", found.energies)
+    found = strongest(found, ranks.tolist())
+    return finish(request, clusters, found, evaluator)
+
+
+def draft_ranks(request: Request, clusters: Partition) -> Indices:
+    """The rank of each cluster in the draft."""
+    if request.allocation != "spectral":
+        return request.given_ranks(clusters.sizes)
+    total = request.rank_sum(clusters.n_blocks)
+    return np.minimum(math.ceil(SPECTRAL_RANK * total / clusters.n_blocks), clusters.sizes)
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on a cluster of rank k: more columns and landmarks where they are cheap."""
+    """What is spent on a cluster of a given rank."""
 
-    columns: int  # of the basis, before the best ``rank`` directions are kept
+    columns: int  # of the basis, before the strongest directions are kept
     own: int  # landmarks of the cluster
-    outside: int  # landmarks of others
+    outside: int  # landmarks of other clusters
     sampled: float  # rows in S_i per column
 
     @classmethod
     def of(cls, rank: int, size: int, n_blocks: int, n: int) -> Effort:
-        """For one of ``n_blocks`` clusters, of ``size`` rows among n: generous while the core is small."""
-        if n_blocks * rank <= GENEROUS:
+        """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small."""
+        if n_blocks * rank <= SMALL_CORE:
             columns = rank + min(rank, 96 + rank // 4)
             own, outside, least = max(3 * rank, min(4 * rank, 64)), max(5 * rank, 64), 3.0
-        elif n_blocks <= LEAN:
+        elif n_blocks <= MANY_BLOCKS:
             columns, own, outside, least = rank + max(16, rank // 2), 3 * rank, 3 * rank, 2.5
         else:
             columns, own, outside, least = rank, 2 * rank, 2 * rank, 2.5
         outside = 0 if n_blocks == 1 else outside
-        if n_blocks > LEAN:
-            own, outside = (min(m, max(columns, size // 2)) for m in (own, outside))  # so few rows have no more to say
+        if n_blocks > MANY_BLOCKS:  # more landmarks than half the rows of a small cluster add little
+            own, outside = (min(m, max(columns, size // 2)) for m in (own, outside))
         affordable = math.sqrt(4.0 * n * (own + outside)) / (n_blocks * columns)  # K_SS costs twice the bases at most
         sampled = min(10.0, max(least, affordable))
-        limit, bases = AFFORDABLE * n * n, n * (min(own, size) + min(outside, n - size))
+        limit, bases = MAX_EVALUATED_SHARE * n * n, n * (min(own, size) + min(outside, n - size))
         most = math.sqrt(2.0 * max(0.0, limit - bases)) / (n_blocks * columns)  # half of K_SS is evaluated
         sampled = max(least, min(sampled, most))
         own_too = min(own, sampled * columns) < size  # k(S_i, S_i) is evaluated beside k(X_i, Z_i)
@@ -77,107 +114,149 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
-    """One cluster's basis, the map that extends it, and the sample that couples it to everything."""
+class SampledBasis:
+    """The basis of one cluster, the map that extends it, and the sample that couples it to all clusters."""
 
     basis: Array  # U_i, (n_i, k_i)
     extension: LandmarkMap
     sample: Indices  # S_i, the caller's rows
     inverse: Array  # P_i, (k_i, |S_i|)
-    block: Array | None = None  # M_ii, where k(S_i, S_i) was evaluated for the basis already
+    block: Array | None = None  # M_ii, if k(S_i, S_i) was evaluated for the basis already
 
 
-@dataclass(eq=False)
+# -- drafts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
 class Draft:
-    """Bases with more directions than will be kept, and their core. `finished` uses it up."""
+    """Bases that may have more directions than will be kept, their maps and their core."""
 
     bases: list[Any]  # U_i, (n_i, columns)
     maps: list[LandmarkMap]
     core: BlockSparse
 
     @cached_property
-    def _order(self) -> tuple[list[Array], list[Array]]:
-        """(V_i, energies): per block the directions that carry most of its row of the core, strongest first."""
-        pairs = [np.linalg.eigh(G) for G in row_grams(self.core, self.core.ranks)]
-        return [vectors[:, ::-1] for _, vectors in pairs], [np.maximum(values[::-1], 0.0) for values, _ in pairs]
+    def _eigenpairs(self) -> list[tuple[Array, Array]]:
+        return [np.linalg.eigh(G) for G in row_grams(self.core, self.core.ranks)]
+
+    @property
+    def directions(self) -> list[Array]:
+        """For each block the orthogonal V_i whose columns are its directions, strongest first."""
+        return [vectors[:, ::-1] for _, vectors in self._eigenpairs]
 
     @property
     def energies(self) -> list[Array]:
-        """Per block and direction, strongest first: the squared norm of its row of the core."""
-        return self._order[1]
+        """For each block and direction, strongest first, the squared norm of its row of the core."""
+        return [np.maximum(values[::-1], 0.0) for values, _ in self._eigenpairs]
 
     def squares(self) -> Iterator[tuple[int, int, Array]]:
-        """Yield (i, j, squared entries of the core over its peak), each block's strongest direction first."""
-        V = self._order[0]
+        """Yield (i, j, squared entries of V_iᵀ M_ij V_j), in units of the core's largest entry."""
+        V = self.directions
         for i, j, block in self.core.blocks():
             yield i, j, (V[i].T @ (block / self.core.peak) @ V[j]) ** 2
 
-    def finished(self, ranks: Sequence[int], ordered: bool = False) -> tuple[list[Any], list[LandmarkMap], BlockSparse]:
-        """The ``ranks[i]`` strongest directions of each block, and the core seen in them: psd if this is.
 
-        Strongest first, if ``ordered`` or any is left out. Empties the draft as it goes, so that no more than one block
-        is held twice.
-        """
-        core, bases, maps = self.core, self.bases, self.maps
-        if ordered or any(k < columns for k, columns in zip(ranks, core.ranks, strict=True)):
-            kept = [V[:, : int(k)] for V, k in zip(self._order[0], ranks, strict=True)]
-            for i, V in enumerate(kept):
-                bases[i] = bases[i] @ V.astype(bases[i].dtype)
-                maps[i] = replace(maps[i], transform=maps[i].transform @ V)
-            core = cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks))
-        self.__dict__.clear()
-        return bases, maps, core
-
-
-def strengths(plan: Request, clusters: Partition, evaluator: Evaluator) -> Array:
-    """How strongly clusters are coupled, (c, c): |k| between their medoids, times sqrt(n_i n_j) for |K_ij|_F."""
-    if clusters.embedding is None:
-        medoids = clusters.medoids(evaluator, plan.objects)
-    else:  # to place all objects again would cost as much as clustering them
-        medoids = clusters.order[(clusters.starts[:-1] + clusters.starts[1:]) // 2]
-    between = np.abs(evaluator.symmetric(take(plan.objects, medoids)))
-    weight = np.sqrt(clusters.sizes)
-    return np.asarray(between.astype(np.float64) / (float(between.max()) or 1.0) * weight[:, None] * weight)
-
-
-def couple(
-    plan: Request, clusters: Partition, ranks: Indices, weights: dict[tuple[int, int], float], force: Array,
-    evaluator: Evaluator,
-) -> Draft:  # fmt: skip
-    """Bases, samples and the core's blocks (i, j) of ``weights``, i <= j, each times its weight."""
-    c, n = clusters.n_blocks, plan.n
+def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
+    """Build bases, samples and core, with some columns more than ``ranks``."""
+    c, n = clusters.n_blocks, request.n
+    weights: dict[tuple[int, int], float] = {(i, i): 1.0 for i in range(c)}
+    strengths: Array = np.empty((c, 0))
+    if c > 1 and request.drop != 1.0:  # without couplings the c² strengths are not needed
+        strengths = coupling_strengths(request, clusters, evaluator)
+        weights = kept_couplings(request, clusters, ranks, strengths)
     efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, clusters.sizes, strict=True)]
     jobs = [(i,) for i in range(c)]
 
     def own(i: int) -> Indices:
         places = None if clusters.embedding is None else lambda some: clusters.places(evaluator, some)
-        members, rng = clusters.members(i), stream(plan.seed, 1, i)
-        return choose_landmarks(plan.objects, members, efforts[i].own, plan.landmarks, evaluator, rng, places)
+        members, rng = clusters.members(i), stream(request.seed, 1, i)
+        return choose_landmarks(request.objects, members, efforts[i].own, request.landmarks, evaluator, rng, places)
 
-    pools = plan.each(own, jobs, "landmarks")
+    pools = request.each(own, jobs, "landmarks")
     partners = _partners(weights, c)
 
-    def basis(i: int) -> Outlook:
-        rng = stream(plan.seed, 5, i)
-        outside = _outside(pools, i, partners[i], force[i], clusters.sizes, efforts[i].outside, rng)
+    def basis(i: int) -> SampledBasis:
+        rng = stream(request.seed, 5, i)
+        outside = _outside_landmarks(pools, i, partners[i], strengths[i], clusters.sizes, efforts[i].outside, rng)
         rows = np.concatenate([pools[i], outside])
-        return _outlook(plan, clusters.members(i), rows, efforts[i], evaluator, rng)
+        return _sampled_basis(request, clusters.members(i), rows, efforts[i], evaluator, rng)
 
-    outlooks = plan.each(basis, jobs, "bases")
+    found = request.each(basis, jobs, "bases")
 
     def strip(i: int) -> dict[tuple[int, int], Array]:
-        return _strip(plan.objects, outlooks, i, [j for j in partners[i] if j >= i], weights, evaluator)
+        return _strip(request.objects, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
 
     blocks: dict[tuple[int, int], Array] = {}
-    for found in plan.each(strip, jobs, "core"):
-        blocks |= found
-    bases, maps = [o.basis for o in outlooks], [o.extension for o in outlooks]
-    core = BlockSparse.from_blocks([U.shape[1] for U in bases], blocks)
-    return Draft(bases, maps, core)
+    for some in request.each(strip, jobs, "core"):
+        blocks |= some
+    bases, maps = [b.basis for b in found], [b.extension for b in found]
+    return Draft(bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], blocks))
+
+
+def strongest(draft: Draft, ranks: Sequence[int], ordered: bool = False) -> Draft:
+    """Keep the ``ranks[i]`` strongest directions of each block. The core stays psd if it is.
+
+    The directions are sorted, strongest first, if ``ordered`` or if any is left out. Overwrites the list
+    ``draft.bases``, so that no more than one block is held twice.
+    """
+    core, bases = draft.core, draft.bases
+    if not ordered and all(k >= columns for k, columns in zip(ranks, core.ranks, strict=True)):
+        return draft
+    kept = [V[:, : int(k)] for V, k in zip(draft.directions, ranks, strict=True)]
+    for i, V in enumerate(kept):
+        bases[i] = bases[i] @ V.astype(bases[i].dtype)
+    maps = [replace(m, transform=m.transform @ V) for m, V in zip(draft.maps, kept, strict=True)]
+    return Draft(bases, maps, cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks)))
+
+
+def finish(
+    request: Request, clusters: Partition, draft: Draft, evaluator: Evaluator, max_bytes: float = math.inf
+) -> Parts:
+    """Store a draft as the request asks, and scale its core down if that is too large (`shrinkage`).
+
+    The bytes that small types take are known only when they are filled. While they exceed ``max_bytes``, the last
+    directions of the blocks are left out: sort them by strength first. Without ``max_bytes`` the list ``draft.bases``
+    is emptied.
+    """
+    limits = zip(draft.maps, draft.bases, draft.core.diagonal_blocks(), strict=True)
+    draft = replace(draft, maps=[m.limited(U, M, request.kernel) for m, U, M in limits])
+    while True:
+        bases = list(draft.bases) if math.isfinite(max_bytes) else draft.bases
+        parts = store(request, clusters, bases, draft.maps, draft.core)
+        held, ranks = parts.factorization.nbytes, draft.core.ranks
+        if held <= max_bytes:
+            return shrunk(request, parts, evaluator)
+        fewer = _fewer(ranks, math.ceil((held - max_bytes) * sum(ranks) / held))
+        if fewer is None:
+            warn(
+                f"{request.n_blocks} blocks of rank 1 take {held} bytes, above max_memory={max_bytes:.4g}; they are "
+                "kept. Ask for fewer blocks, or allow more memory."
+            )
+            return shrunk(request, parts, evaluator)
+        draft = _leading_columns(draft, fewer)
+
+
+def _fewer(ranks: Sequence[int], count: int) -> list[int] | None:
+    """Ranks with about ``count`` directions less in all, in proportion to the rank; None if each block has only one."""
+    used = np.array([k for k in ranks if k > 0])
+    if used.sum() == len(used):
+        return None
+    left = iter(allocate(max(len(used), int(used.sum()) - max(1, count)), used, "size").tolist())
+    return [next(left) if k > 0 else 0 for k in ranks]
+
+
+def _leading_columns(draft: Draft, ranks: Sequence[int]) -> Draft:
+    """The first ``ranks[i]`` directions of each block."""
+    bases = [U[:, :k] for U, k in zip(draft.bases, ranks, strict=True)]
+    maps = [m.leading(k) for m, k in zip(draft.maps, ranks, strict=True)]
+    return Draft(bases, maps, draft.core.map_blocks(lambda i, j, block: block[: ranks[i], : ranks[j]], ranks))
+
+
+# -- one cluster -------------------------------------------------------------------------------------------------------
 
 
 def _partners(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
-    """The clusters that each one is coupled to, itself included."""
+    """For each cluster those it is coupled to, itself included."""
     found: list[list[int]] = [[] for _ in range(c)]
     for i, j in weights:
         found[i].append(j)
@@ -186,16 +265,16 @@ def _partners(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
     return found
 
 
-def _outside(
-    pools: list[Indices], i: int, partners: list[int], force: Array, sizes: Indices, count: int,
+def _outside_landmarks(
+    pools: list[Indices], i: int, partners: list[int], strengths: Array, sizes: Indices, count: int,
     rng: np.random.Generator,
 ) -> Indices:  # fmt: skip
-    """Landmarks of other clusters: those this one is coupled to, the more the stronger."""
+    """Draw landmarks from the clusters that cluster i is coupled to, more of them from strongly coupled ones."""
     others = np.array([j for j in partners if j != i], dtype=np.intp)
     if len(others) == 0 or count == 0:
         return np.empty(0, dtype=np.intp)
-    energy = force[others] ** 2 + np.finfo(float).tiny
-    share = (1.0 - EVERYWHERE) * energy / energy.sum() + EVERYWHERE * sizes[others] / sizes[others].sum()
+    energy = strengths[others] ** 2 + np.finfo(float).tiny
+    share = (1.0 - DRAWN_BY_SIZE) * energy / energy.sum() + DRAWN_BY_SIZE * sizes[others] / sizes[others].sum()
     counts = rng.multinomial(count, share / share.sum())
     drawn = [
         rng.choice(pools[j], min(int(m), len(pools[j])), replace=False)
@@ -205,56 +284,52 @@ def _outside(
     return np.concatenate(drawn)
 
 
-def _outlook(
-    plan: Request, members: Indices, rows: Indices, effort: Effort, evaluator: Evaluator, rng: np.random.Generator
-) -> Outlook:
-    """U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
-    objects, n = plan.objects, len(members)
+def _sampled_basis(
+    request: Request, members: Indices, rows: Indices, effort: Effort, evaluator: Evaluator, rng: np.random.Generator
+) -> SampledBasis:
+    """Return U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
+    objects, n = request.objects, len(members)
     landmarks = take(objects, rows)
     own = evaluator.own(landmarks)
-    n_tried = ROWS_TRIED * len(rows)
+    n_tried = ROWS_PER_LANDMARK * len(rows)
     tried = np.sort(rng.choice(n, n_tried, replace=False)) if n_tried < n else np.arange(n)
     first = evaluator.cross(take(objects, members[tried]), landmarks, own)
     transform = _leading(first, min(effort.columns, n), rng)
     right = transform.astype(first.dtype)
-    Q: Array = np.empty((n, right.shape[1]), dtype=plan.working, order="F")
+    Q: Array = np.empty((n, right.shape[1]), dtype=request.working, order="F")
     Q[tried] = first @ right
     usual = _longest(first)
-    rest = np.ones(n, dtype=bool)
-    rest[tried] = False
-    others = np.flatnonzero(rest)
-    step = max(1, evaluator.chunk_entries // max(1, len(rows)))
-    for start in range(0, len(others), step):
-        part = others[start : start + step]
-        Q[part] = evaluator.cross(take(objects, members[part]), landmarks, own) @ right
+    for part, block in other_rows(objects, members, tried, landmarks, own, evaluator):
+        Q[part] = block @ right
     U, R = orthonormalise(Q)
     extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
     spots = _sample(U, math.ceil(effort.sampled * U.shape[1]), rng)
-    inverse, block = _inverse(U[spots].astype(np.float64)), None
+    inverse, inner = _inverse(U[spots].astype(np.float64)), None
     if len(tried) == len(spots) == n and first.dtype == np.float64 and np.array_equal(rows[:n], members):
-        block = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
-    return Outlook(U, extension, members[spots], inverse, block)
+        inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
+    return SampledBasis(U, extension, members[spots], inverse, inner)
 
 
 def _longest(block: Array) -> float:
+    """The largest norm of a row."""
     peak = float(np.abs(block).max(initial=0.0)) or 1.0
     return peak * math.sqrt(float(((block / peak) ** 2).sum(1).max(initial=0.0)))
 
 
 def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
-    """T (l, k) such that A T is orthonormal and spans A's k <= ``rank`` leading left singular vectors.
+    """Return T (l, k) such that A T is orthonormal and spans the k <= ``rank`` leading left singular vectors of A.
 
-    Subspace iteration from a random start where that saves work: the directions are weighed again once the core is
-    known. The last step squares what is float32, whose rounding is larger than what squaring loses in float64.
+    Subspace iteration is used where it saves work: it is accurate enough, as directions are sorted again by the core.
+    The Gram matrix of a float32 A is taken in float64, where squaring loses less than float32 rounds.
     """
     peak = float(np.abs(A).max(initial=0.0))
     if peak == 0.0 or rank == 0:
         return np.zeros((A.shape[1], 0))
     B = A / A.dtype.type(peak)
     start = None
-    if 2 * (rank + EXTRA) <= min(A.shape):
-        start = rng.standard_normal((A.shape[1], rank + EXTRA)).astype(A.dtype)
-        for _ in range(ROUNDS[A.dtype]):
+    if 2 * (rank + OVERSAMPLING) <= min(A.shape):
+        start = rng.standard_normal((A.shape[1], rank + OVERSAMPLING)).astype(A.dtype)
+        for _ in range(SUBSPACE_ITERATIONS[A.dtype]):
             start = np.linalg.qr(B.T @ np.linalg.qr(B @ start)[0])[0]
         B = B @ start
     if A.dtype == np.float32:
@@ -264,20 +339,20 @@ def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
     else:
         _, s, vt = np.linalg.svd(np.linalg.qr(B, mode="r"), full_matrices=False)  # the left factor is not needed
         v = vt.T
-    k = min(rank, int((s > CUTOFF[A.dtype] * s[0]).sum()))
+    k = min(rank, int((s > SINGULAR_CUTOFF[A.dtype] * s[0]).sum()))
     T = v[:, :k] / (peak * s[:k])
     return np.asarray(T if start is None else start @ T)
 
 
 def _sample(U: Array, count: int, rng: np.random.Generator) -> Indices:
-    """Rows that see every direction: pivots of U's rows, and random ones to ``count`` in all."""
+    """Return ``count`` rows that determine every direction: the pivots of a QR of Uᵀ, and random ones."""
     n, k = U.shape
     if count >= n or k == 0:
         return np.arange(min(count, n))
     spots = np.arange(n)
-    if n > CANDIDATES * k:
+    if n > CANDIDATES_PER_RANK * k:
         weight = np.einsum("ij,ij->i", U, U).astype(np.float64) + 1e-9 * k / n
-        spots = rng.choice(n, CANDIDATES * k, replace=False, p=weight / weight.sum())
+        spots = rng.choice(n, CANDIDATES_PER_RANK * k, replace=False, p=weight / weight.sum())
     pivots = spots[scipy.linalg.qr(U[spots].T, mode="r", pivoting=True, check_finite=False)[1][:k]]
     left = np.ones(n, dtype=bool)
     left[pivots] = False
@@ -285,44 +360,47 @@ def _sample(U: Array, count: int, rng: np.random.Generator) -> Indices:
 
 
 def _inverse(rows: Array) -> Array:
-    """pinv of the sampled rows of U; a direction they hardly meet is left out rather than blown up."""
+    """The pseudo-inverse of the sampled rows of U, without directions that they do not determine."""
     if rows.size == 0:
         return rows.T
     factor, failed = scipy.linalg.lapack.dpotrf(rows.T @ rows)
     size = np.diagonal(factor)
-    if not failed and size.min() > WELL_SEEN * size.max():
+    if not failed and size.min() > LEAST_PIVOT * size.max():
         return np.asarray(scipy.linalg.cho_solve((factor, False), rows.T, check_finite=False))
     u, s, vt = np.linalg.svd(rows, full_matrices=False)
-    kept = s > UNSEEN * s.max(initial=0.0)
+    kept = s > INVERSE_CUTOFF * s.max(initial=0.0)
     return np.asarray((vt[kept].T / s[kept]) @ u[:, kept].T)
 
 
 def _strip(
-    objects: Any, outlooks: list[Outlook], i: int, columns: list[int], weights: dict[tuple[int, int], float],
+    objects: Any, bases: list[SampledBasis], i: int, columns: list[int], weights: dict[tuple[int, int], float],
     evaluator: Evaluator,
 ) -> dict[tuple[int, int], Array]:  # fmt: skip
-    """The core's blocks (i, j) for j in ``columns``. Kernel values in float64: what rounding adds need not be psd."""
-    left = precise(take(objects, outlooks[i].sample))
+    """The core's blocks (i, j) for j in ``columns``.
+
+    Kernel values are evaluated in float64, as rounding to float32 need not keep the core psd.
+    """
+    left = precise(take(objects, bases[i].sample))
     out: dict[tuple[int, int], Array] = {}
-    if (known := outlooks[i].block) is not None and i in columns:
+    if (known := bases[i].block) is not None and i in columns:
         out[i, i] = weights[i, i] * (known + known.T) / 2.0
         columns = [j for j in columns if j != i]
-    limit = evaluator.chunk_entries // max(1, len(outlooks[i].sample))
-    for some in _batches([len(outlooks[j].sample) for j in columns], limit):
+    limit = evaluator.chunk_entries // max(1, len(bases[i].sample))
+    for some in _batches([len(bases[j].sample) for j in columns], limit):
         chosen = columns[some]
-        rows = np.concatenate([outlooks[j].sample for j in chosen])
-        half = outlooks[i].inverse @ evaluator.block(left, precise(take(objects, rows)))
+        rows = np.concatenate([bases[j].sample for j in chosen])
+        half = bases[i].inverse @ evaluator.block(left, precise(take(objects, rows)))
         start = 0
         for j in chosen:
-            stop = start + len(outlooks[j].sample)
-            block = weights[i, j] * (half[:, start:stop] @ outlooks[j].inverse.T)
+            stop = start + len(bases[j].sample)
+            block = weights[i, j] * (half[:, start:stop] @ bases[j].inverse.T)
             out[i, j] = (block + block.T) / 2.0 if i == j else block
             start = stop
     return out
 
 
 def _batches(sizes: list[int], limit: int) -> Iterator[slice]:
-    """Runs of columns of at most ``limit`` rows together, or one."""
+    """Yield consecutive columns with at most ``limit`` rows together, or a single column with more."""
     start, held = 0, 0
     for stop, size in enumerate(sizes):
         if held and held + size > limit:

@@ -1,16 +1,16 @@
 """Which couplings to keep between thousands of clusters, so that a psd core stays psd.
 
-In: how strong each coupling is, and how many may be kept. Out: pairs (i, j) and weights w_ij. Dropping blocks breaks
-psd; scaling block (i, j) by w_ij does not, if W is psd with a unit diagonal and zero where nothing is kept (a Schur
-product). Here W is one on disjoint groups of clusters, every pair within a group kept: the tapered core consists of
-principal submatrices of the whole one, so that it is psd to the last bit, and falls apart into one block per group.
+In: the strength of each coupling, and how many may be kept. Out: pairs (i, j) and weights w_ij. A core with dropped
+blocks need not be psd. A core whose blocks (i, j) are multiplied by w_ij is psd if W is (a Schur product). Here W is 1
+within disjoint groups of clusters and 0 between them. The tapered core then consists of principal submatrices of the
+whole one, one for each group, so that it is exactly psd.
 
-Measured on covtype (500 and 2000 centres, gamma 0.1 and 1, 1.25 and 2.5 pairs per cluster): no choice can capture more
-of the energy a_ij² than the strongest pairs hold, and groups reach 75 to 99 % of that. The strongest pairs themselves,
-damped by W's smallest eigenvalue, reach 12 to 49 % (500 centres). In four of these cases also tried: a compactly
-supported function of the distance (psd in 54 dimensions, so steep that it keeps nothing) 0 %, damping node by node 16
-to 26 %, weights from 150 steps towards the semidefinite program's (a minute) 73 to 78 %; groups have 87 to 92 there.
-Groups that overlap won at most 4 % more, for several times the work; moving single clusters afterwards next to nothing.
+Measured on covtype (500 and 2000 centres, gamma 0.1 and 1, 1.25 and 2.5 pairs per cluster). No choice can hold more of
+the energy a_ij² than the strongest pairs. Groups hold 75 to 99 % of that. The strongest pairs themselves, damped by the
+smallest eigenvalue of W, hold 12 to 49 % (500 centres). Other weights were tried in four of these cases, where groups
+hold 87 to 92 %: a compactly supported function of the distance 0 % (in 54 dimensions it is too steep), damping cluster
+by cluster 16 to 26 %, 150 steps of a semidefinite program 73 to 78 % (in a minute). Overlapping groups gained at most
+4 % for several times the work, and moving single clusters afterwards next to nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from krein.errors import InputError, whole_number
 
 __all__ = ["Taper", "taper"]
 
-ROUNDS = 50  # each begins where the strengths of the last one fell below rounding; one or two is usual
+# At most this many rounds of merges. Each starts where the last one lost the strengths to rounding; one or two suffice.
+MAX_ROUNDS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class Taper:
         return W
 
     def captured(self, strengths: Array) -> float:
-        """The share of the energy that is kept: 1 - sum (1 - w_ij)² a_ij² / sum a_ij², over i < j; 1 if it is zero."""
+        """The kept share of the energy, 1 - sum (1 - w_ij)² a_ij² / sum a_ij² over i < j; 1 if there is none."""
         a = np.triu(np.asarray(strengths, dtype=np.float64), 1)
         a = a / (a.max(initial=0.0) or 1.0)
         energy = a[self.left, self.right] ** 2
@@ -60,13 +61,22 @@ class Taper:
 
 
 def taper(strengths: Any, budget: int, ranks: Sequence[int] | None = None, largest: int | None = None) -> Taper:
-    """Choose groups of clusters that hold as much coupling energy as ``budget`` pairs can.
+    """Choose groups of clusters with much coupling energy and at most ``budget`` pairs.
 
-    ``strengths`` a_ij >= 0 (c, c) is symmetric, the expected |K_ij| in any unit; its diagonal is ignored. With
-    ``ranks`` the budget counts numbers: a pair costs k_i k_j, and the diagonal blocks nothing. No group has more than
-    ``largest`` clusters. A greedy choice: two groups merge for the energy they gain per pair, which is the average of
-    a_ij² between them, so average linkage has the order; a merge that no longer fits is left out. O(c²) time and
-    memory, under a second at c = 2000. Nothing is merged for no gain; if all pairs fit, all are kept.
+    The choice is greedy. Two groups are merged for the energy they gain per pair, the mean of a_ij² between them, so
+    that average linkage gives the order. A merge that exceeds the budget or gains nothing is left out. If all pairs
+    fit, all are kept. O(c²) time and memory, under a second at c = 2000.
+
+    Parameters
+    ----------
+    strengths : array of shape (c, c)
+        a_ij >= 0, symmetric: the expected |K_ij| in any unit. The diagonal is ignored.
+    budget : int
+        The number of pairs that may be kept. With ``ranks``, the number of entries of the core: a pair costs k_i k_j.
+    ranks : sequence of int, optional
+        The rank of each cluster.
+    largest : int, optional
+        No group has more clusters than this.
     """
     a = _check_strengths(strengths)
     c = len(a)
@@ -81,7 +91,7 @@ def taper(strengths: Any, budget: int, ranks: Sequence[int] | None = None, large
         return _of(np.zeros(c, dtype=np.intp))
     labels: Indices = np.arange(c)
     left = int(budget)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = int(labels.max(initial=0))
         labels, left = _merge(a, labels, width, left, most)
         if left == 0 or int(labels.max(initial=0)) == before:
@@ -103,7 +113,7 @@ def _check_strengths(strengths: Any) -> Array:
 
 
 def _merge(a: Array, labels: Indices, width: Sequence[int], left: int, most: int) -> tuple[Indices, int]:
-    """One round of merges among the groups: new labels, 0 .. without gaps, and what is left of the budget."""
+    """One round of merges among the groups. Returns labels 0, 1, ... without gaps, and the rest of the budget."""
     between = np.where(labels[:, None] == labels, 0.0, a)
     peak = float(between.max(initial=0.0))
     if peak == 0.0:
@@ -137,7 +147,7 @@ def _merge(a: Array, labels: Indices, width: Sequence[int], left: int, most: int
 
 
 def _of(labels: Indices) -> Taper:
-    """The taper that is one within groups."""
+    """The taper that is 1 within groups."""
     c = len(labels)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     groups = np.argsort(np.argsort(first))[inverse]

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from krein.approximation.approximation import Approximation
-from krein.approximation.building import Parts, build, build_whole
-from krein.approximation.landmark import usual
+from krein.approximation.building import build
+from krein.approximation.exact import whole_matrix
+from krein.approximation.parts import Parts
 from krein.approximation.request import Request
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
@@ -19,9 +20,6 @@ from krein.kernels.validation import check_similarity
 from krein.policy import DEFAULT, Policy
 
 __all__ = ["approximate", "whole_approximation"]
-
-# Blocks and rank of coupling="pairwise", and with total_rank, where they are left open.
-UNSEARCHED_SHAPE = (10, 64)
 
 
 def approximate(
@@ -98,22 +96,22 @@ def approximate(
     Approximation
     """
     with counting() as spent:  # binding the kernel to X takes similarities too
-        plan = Request.check(
+        request = Request.check(
             X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
             landmarks=landmarks, allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory,
             dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
         )  # fmt: skip
-        evaluator = Evaluator(plan.kernel)
-        check_similarity(plan.objects, evaluator)
-        parts, found = _parts(plan, evaluator, policy or DEFAULT)
+        evaluator = Evaluator(request.kernel)
+        check_similarity(request.objects, evaluator)
+        parts, found = _parts(request, evaluator, policy or DEFAULT)
     return Approximation(
-        plan.kernel,
-        plan.objects,
+        request.kernel,
+        request.objects,
         parts.clusters,
         parts.maps,
         parts.factorization,
         spent.n_evaluations,
-        plan.seed,
+        request.seed,
         found,
     )
 
@@ -121,45 +119,45 @@ def approximate(
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
     """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
     with counting() as spent:
-        plan = Request.check(
+        request = Request.check(
             X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True, landmarks="uniform",
             allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
             random_state=random_state, verbose=0,
         )  # fmt: skip
-        evaluator = Evaluator(plan.kernel)
-        check_similarity(plan.objects, evaluator, whole=True)
-        parts, found = _whole(plan, evaluator)
+        evaluator = Evaluator(request.kernel)
+        check_similarity(request.objects, evaluator, whole=True)
+        parts, found = _whole(request, evaluator)
     built = parts.clusters, parts.maps, parts.factorization
-    return Approximation(plan.kernel, plan.objects, *built, spent.n_evaluations, plan.seed, found)
+    return Approximation(request.kernel, request.objects, *built, spent.n_evaluations, request.seed, found)
 
 
-def _whole(plan: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:
+def _whole(request: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:
     start = time.perf_counter()
-    one = (plan.n_blocks or 1) == 1
-    parts = build_whole(plan, evaluator) if one else build(replace(plan, rank=plan.n), evaluator)
+    one = (request.n_blocks or 1) == 1
+    parts = whole_matrix(request, evaluator) if one else build(replace(request, rank=request.n), evaluator)
     f = parts.factorization
     exact = Candidate(f.n_blocks, max(f.ranks), f.dtype, f.nbytes, error=0.0, stage="exact")
-    why, taken = f"exact, as {plan.n} objects are few", time.perf_counter() - start
+    why, taken = f"exact, as {request.n} objects are few", time.perf_counter() - start
     return parts, Selection((exact,), why, 0, build_seconds=taken)
 
 
-def _parts(plan: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection | None]:
+def _parts(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection | None]:
     """Build what was asked for; choose what was left open."""
-    n, limited = plan.n, plan.max_error is not None or plan.max_memory is not None
-    if plan.n_blocks is not None and plan.rank is not None and not limited:
-        return build(plan, evaluator), None
-    if plan.coupling != "shared" or plan.total_rank is not None:
+    n, limited = request.n, request.max_error is not None or request.max_memory is not None
+    if request.n_blocks is not None and request.rank is not None and not limited:
+        return build(request, evaluator), None
+    if request.coupling != "shared" or request.total_rank is not None:
         if limited:
             raise InputError(
                 'max_error and max_memory choose blocks and ranks for coupling="shared" and without total_rank; got '
-                f"coupling={plan.coupling!r}, total_rank={plan.total_rank}. Leave them out."
+                f"coupling={request.coupling!r}, total_rank={request.total_rank}. Leave them out."
             )
-        blocks, rank = (1, n) if n <= policy.exact_rows else UNSEARCHED_SHAPE
-        if plan.coupling == "landmark":
-            blocks, rank = usual(n)
-        plan = replace(plan, n_blocks=plan.n_blocks or blocks, rank=plan.rank or rank)
-        return build(plan, evaluator), None
-    fits = bytes_of(n, 1, n, "float64") <= (plan.max_memory or math.inf)
-    if n <= policy.exact_rows and plan.rank is None and not plan.drop and fits:
-        return _whole(plan, evaluator)
-    return search(plan, evaluator, policy)
+        blocks, rank = (1, n) if n <= policy.exact_rows else policy.unsearched_shape
+        if request.coupling == "landmark":
+            blocks, rank = policy.landmark_shape(n)
+        request = replace(request, n_blocks=request.n_blocks or blocks, rank=request.rank or rank)
+        return build(request, evaluator), None
+    fits = bytes_of(n, 1, n, "float64") <= (request.max_memory or math.inf)
+    if n <= policy.exact_rows and request.rank is None and not request.drop and fits:
+        return _whole(request, evaluator)
+    return search(request, evaluator, policy)

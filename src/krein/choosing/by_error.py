@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from krein.approximation.building import Parts, draft, ranks_of
-from krein.approximation.building import finish as finished_parts
-from krein.approximation.clusters import LANDMARKS, Partition, partition
+from krein.approximation.clusters import MAX_LANDMARKS, Partition, partition
 from krein.approximation.error import Entries, ErrorEstimate
+from krein.approximation.parts import Parts
 from krein.approximation.request import Request
-from krein.approximation.shared import Draft, Effort
+from krein.approximation.shared import Draft, Effort, draft, draft_ranks, finish, strongest
 from krein.arrays import Array, Indices, stream
 from krein.choosing.candidates import ITEM_BYTES, Candidate, Selection, bytes_of, held_bytes, highest_rank
 from krein.choosing.forecast import ONE_BLOCK_SHARE, STORAGE_ERROR, USED_MEMORY, Goal, proposal
@@ -44,7 +43,7 @@ AIMED_SHARE = 0.95
 # A higher rank whose error is above this share of the error before is the last one built.
 LAST_GAIN = 0.95
 # Where the target is out of reach, an error up to this many times the best is as good.
-AS_GOOD = 1.01
+MISSED_TARGET_RATIO = 1.01
 # The rank grows at least and at most by these factors where all directions together miss the target.
 RANK_GROWTH = (1.2, 2.0)
 # A choice builds at most this many times.
@@ -55,34 +54,34 @@ CHECKED_SHARE = 0.5
 FORECAST_PRECISION = 1e-7
 
 
-def search(plan: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection]:
-    """Choose what the plan leaves open, build it, and return what was tried."""
+def search(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection]:
+    """Choose what the request leaves open, build it, and return what was tried."""
     clock = _Clock()
-    request = Goal.of(
-        plan.n, max_error=plan.max_error, max_memory=plan.max_memory, n_blocks=plan.n_blocks, rank=plan.rank,
-        dtype=plan.dtype, own_dtype=plan.own_dtype, policy=policy,
+    asked = Goal.of(
+        request.n, max_error=request.max_error, max_memory=request.max_memory, n_blocks=request.n_blocks,
+        rank=request.rank, dtype=request.dtype, own_dtype=request.own_dtype, policy=policy,
     )  # fmt: skip
-    goal = replace(request, max_memory=min(8.0 * plan.n**2, request.max_memory))  # K itself takes no more
-    proposed = propose(plan, evaluator, request, goal, policy, clock)
-    plan, tried, before = proposed.plan, list(proposed.tried), math.inf
+    goal = replace(asked, max_memory=min(8.0 * request.n**2, asked.max_memory))  # K itself takes no more
+    proposed = propose(request, evaluator, asked, goal, policy, clock)
+    request, tried, before = proposed.request, list(proposed.tried), math.inf
     for turn in range(MOST_BUILDS):
-        built = build(plan, proposed.clusters, evaluator)
+        built = build(request, proposed.clusters, evaluator)
         with clock.choosing():
-            measured = measure(plan, proposed.clusters, built, goal, evaluator, turn)
+            measured = measure(request, proposed.clusters, built, goal, evaluator, turn)
             ranks, candidate = trim(measured, goal)
             tried.append(candidate)
-            higher = _higher_rank(plan, measured, proposed, goal, evaluator)
+            higher = _higher_rank(request, measured, proposed, goal, evaluator)
         if higher is None or measured.error.relative > LAST_GAIN * before or turn == MOST_BUILDS - 1:
             break
-        before, plan = measured.error.relative, replace(plan, rank=higher)
-    limit = goal.max_memory
-    checked = math.isfinite(request.max_memory) or candidate.nbytes > CHECKED_SHARE * limit
-    parts = finish(plan, proposed.clusters, built, ranks, limit if checked else math.inf, evaluator)
+        before, request = measured.error.relative, replace(request, rank=higher)
+    checked = math.isfinite(asked.max_memory) or candidate.nbytes > CHECKED_SHARE * goal.max_memory
+    built = strongest(built, ranks.tolist(), ordered=checked)
+    parts = finish(request, proposed.clusters, built, evaluator, goal.max_memory if checked else math.inf)
     with clock.choosing():
-        error = measured.of_result(parts.factorization, goal.max_error, plan.seed)
+        error = measured.of_result(parts.factorization, goal.max_error, request.seed)
     f = parts.factorization
     tried.append(_candidate(np.asarray(f.ranks), f.dtype, f.nbytes, error.relative, "kept"))
-    reason = _reason(f, error, request, goal, proposed)
+    reason = _reason(f, error, asked, goal, proposed)
     return parts, Selection(
         tuple(tried), reason, len(tried) - 1, error=error, seconds=clock.chosen,
         build_seconds=clock.total - clock.chosen,
@@ -94,43 +93,43 @@ def search(plan: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, 
 
 @dataclass(frozen=True, eq=False)
 class Proposed:
-    """A complete plan and its clusters."""
+    """A complete request and its clusters."""
 
-    plan: Request
+    request: Request
     clusters: Partition
     tried: tuple[Candidate, ...]
     per_object: int | None = None  # similarities that an object may take, where objects have nothing else
     is_limited: bool = False  # whether they, and not the memory, are the limit
 
 
-def propose(plan: Request, evaluator: Evaluator, request: Goal, goal: Goal, policy: Policy, clock: _Clock) -> Proposed:
-    """Complete the plan by the forecast, within what memory and similarities allow."""
+def propose(request: Request, evaluator: Evaluator, asked: Goal, goal: Goal, policy: Policy, clock: _Clock) -> Proposed:
+    """Complete the request by the forecast, within what memory and similarities allow."""
     with clock.choosing():
-        forecast = proposal(plan.objects, evaluator, plan.seed, request)
+        forecast = proposal(request.objects, evaluator, request.seed, asked)
     best = forecast.chosen
     assert best is not None
-    n, c, dtype, rank = plan.n, best.n_blocks, best.dtype, best.rank
-    if plan.rank is None:
+    n, c, dtype, rank = request.n, best.n_blocks, best.dtype, best.rank
+    if request.rank is None:
         most = _most(c, dtype, goal)
-        if request.max_error is None and (best.error or 0.0) <= FORECAST_PRECISION:
+        if asked.max_error is None and (best.error or 0.0) <= FORECAST_PRECISION:
             rank = max(rank, min(2 * rank, most))  # the sample shows no error: the rest of the memory may
         rank = min(rank, max(1, most))
     per_object = None
-    if is_bare(plan.objects, plan.kernel) and (plan.rank is None or plan.n_blocks is None):
+    if is_bare(request.objects, request.kernel) and (request.rank is None or request.n_blocks is None):
         per_object = min(policy.object_similarities, max(int(policy.object_share * n), policy.object_least))
-        if plan.rank is not None:
+        if request.rank is not None:
             c = _payable_blocks(n, c, rank, per_object, evaluator)
-            own = plan.dtype or plan.own_dtype
+            own = request.storage
             dtype = own if c < best.n_blocks and bytes_of(n, c, rank, own) <= goal.max_memory else dtype
-    clusters = partition(plan.objects, c, evaluator, plan.seed)
+    clusters = partition(request.objects, c, evaluator, request.seed)
     payable = rank
-    if per_object is not None and plan.rank is None:
+    if per_object is not None and request.rank is None:
         payable = min(rank, max(1, _payable_rank(n, clusters.n_blocks, per_object, evaluator, _embedded(clusters))))
     limited = payable < rank or c < best.n_blocks
-    drop = 0.0 if plan.drop is None else plan.drop  # the forecast is of a full core
-    plan = replace(plan, n_blocks=c, rank=payable, dtype=dtype, drop=drop)
-    per_object = per_object if limited or request.rank is None else None
-    return Proposed(plan, clusters, forecast.tried, per_object, limited)
+    drop = 0.0 if request.drop is None else request.drop  # the forecast is of a full core
+    request = replace(request, n_blocks=c, rank=payable, dtype=dtype, drop=drop)
+    per_object = per_object if limited or asked.rank is None else None
+    return Proposed(request, clusters, forecast.tried, per_object, limited)
 
 
 def _most(n_blocks: int, dtype: str, goal: Goal) -> int:
@@ -148,7 +147,7 @@ def _embedded(clusters: Partition) -> int:
 def _payable_blocks(n: int, n_blocks: int, rank: int, per_object: int, evaluator: Evaluator) -> int:
     """The largest number of blocks up to ``n_blocks``, by halves, whose similarities are allowed at this rank."""
     c = n_blocks
-    while c > 1 and _payable_rank(n, c, per_object, evaluator, 2 * min(max(64, 4 * c), LANDMARKS)) < rank:
+    while c > 1 and _payable_rank(n, c, per_object, evaluator, 2 * min(max(64, 4 * c), MAX_LANDMARKS)) < rank:
         c //= 2  # objects are embedded twice, by as many landmarks
     return c
 
@@ -171,9 +170,9 @@ def _payable_rank(n: int, c: int, per_object: int, evaluator: Evaluator, embedde
 # -- build -------------------------------------------------------------------------------------------------------------
 
 
-def build(plan: Request, clusters: Partition, evaluator: Evaluator) -> Draft:
-    """Bases with more directions than the plan's rank, and their core."""
-    built = draft(plan, clusters, ranks_of(plan, clusters, evaluator), evaluator)
+def build(request: Request, clusters: Partition, evaluator: Evaluator) -> Draft:
+    """Bases with more directions than the request's rank, and their core."""
+    built = draft(request, clusters, draft_ranks(request, clusters), evaluator)
     built.energies  # noqa: B018  (computed once, and finishing needs them too)
     return built
 
@@ -194,23 +193,25 @@ class Measured:
         """The error of what is stored, on the known entries, or on more where these leave open if the target is met."""
         found = self.entries.error(f)
         if target is not None and found.relative > target >= found.low:
-            self.entries.look(f, SAMPLED_ENTRIES[1], stream(seed, 9))
+            self.entries.redraw(f, SAMPLED_ENTRIES[1], stream(seed, 9))
             found = self.entries.error(f)
         return found
 
 
-def measure(plan: Request, clusters: Partition, built: Draft, goal: Goal, evaluator: Evaluator, turn: int) -> Measured:
+def measure(
+    request: Request, clusters: Partition, built: Draft, goal: Goal, evaluator: Evaluator, turn: int
+) -> Measured:
     """Measure the error of all directions on sampled entries, on more of them where the interval is too wide."""
     core = built.core.to_dense() if built.core.shape[0] <= DENSE_ROWS else built.core
     whole = Factorization.from_blocks(built.bases, core, clusters.order)
-    dtype = plan.dtype or plan.own_dtype
+    dtype = request.storage
     expected = min(STORAGE_ERROR[dtype], 0.5 * goal.max_error) if goal.max_error is not None else STORAGE_ERROR[dtype]
-    wanted = None if goal.rank is None else ranks_of(plan, clusters, evaluator)
+    wanted = None if goal.rank is None else draft_ranks(request, clusters)
     directions = Directions.of(built, clusters.sizes, dtype, expected, wanted)
-    entries = Entries(whole, evaluator, plan.objects, SAMPLED_ENTRIES[0], stream(plan.seed, 7, turn))
+    entries = Entries(whole, evaluator, request.objects, SAMPLED_ENTRIES[0], stream(request.seed, 7, turn))
     error = entries.error(whole)
     if directions.is_vague(error, goal):
-        entries.look(whole, SAMPLED_ENTRIES[1], stream(plan.seed, 8, turn))
+        entries.redraw(whole, SAMPLED_ENTRIES[1], stream(request.seed, 8, turn))
         error = entries.error(whole)
     given = None if wanted is None else int(np.minimum(wanted, built.core.ranks).sum())
     return Measured(error, entries, directions, given)
@@ -270,7 +271,7 @@ class Directions:
         if goal.max_error is None:
             return fits
         errors = self.errors(error)[: fits + 1]
-        aim = max(AIMED_SHARE * goal.max_error, AS_GOOD * float(errors[-1]))
+        aim = max(AIMED_SHARE * goal.max_error, MISSED_TARGET_RATIO * float(errors[-1]))
         return min(fits, max(1, int(np.argmax(errors <= aim))))
 
     def is_vague(self, error: ErrorEstimate, goal: Goal) -> bool:
@@ -317,44 +318,39 @@ def trim(measured: Measured, goal: Goal) -> tuple[Indices, Candidate]:
     return ranks, _candidate(ranks, directions.dtype, int(directions.nbytes[kept]), expected, "built")
 
 
-def _higher_rank(plan: Request, measured: Measured, proposed: Proposed, goal: Goal, evaluator: Evaluator) -> int | None:
+def _higher_rank(
+    request: Request, measured: Measured, proposed: Proposed, goal: Goal, evaluator: Evaluator
+) -> int | None:
     """A rank that may reach the target where all directions miss it; None if none is needed, or possible."""
     errors = measured.directions.errors(measured.error.high)
     error, before = float(errors[-1]), float(errors[len(errors) // 2])
     if goal.rank is not None or goal.max_error is None or error <= AIMED_SHARE * goal.max_error:
         return None
-    assert plan.n_blocks is not None
-    assert plan.rank is not None
+    assert request.n_blocks is not None
+    assert request.rank is not None
     slope = max(math.log2(before / error), 0.2) if error > 0.0 else 1.0  # the error falls as this power of the rank
     factor = np.clip(1.05 * (error / (AIMED_SHARE * goal.max_error)) ** (1.0 / slope), *RANK_GROWTH)
-    higher = min(math.ceil(plan.rank * float(factor)), _most(plan.n_blocks, measured.directions.dtype, goal))
-    if higher <= plan.rank:
+    higher = min(math.ceil(request.rank * float(factor)), _most(request.n_blocks, measured.directions.dtype, goal))
+    if higher <= request.rank:
         return None
     clusters, allowed = proposed.clusters, proposed.per_object
     if allowed is not None and higher > _payable_rank(
-        plan.n, clusters.n_blocks, allowed, evaluator, _embedded(clusters)
+        request.n, clusters.n_blocks, allowed, evaluator, _embedded(clusters)
     ):
         return None
     return higher
 
 
-# -- finish ------------------------------------------------------------------------------------------------------------
-
-
-def finish(
-    plan: Request, clusters: Partition, built: Draft, ranks: Indices, max_bytes: float, evaluator: Evaluator
-) -> Parts:
-    """Store the strongest directions of each block as asked for."""
-    return finished_parts(plan, clusters, built, ranks.tolist(), evaluator, max_bytes)
+# -- the result --------------------------------------------------------------------------------------------------------
 
 
 def _candidate(ranks: Indices, dtype: str, nbytes: int, error: float, stage: str) -> Candidate:
     return Candidate(len(ranks), round(float(ranks.mean())), dtype, int(nbytes), error=error, stage=stage)
 
 
-def _reason(f: Factorization, error: ErrorEstimate, request: Goal, goal: Goal, proposed: Proposed) -> str:
+def _reason(f: Factorization, error: ErrorEstimate, asked: Goal, goal: Goal, proposed: Proposed) -> str:
     """Why the search ended; warns where the target is missed."""
-    per_object, target = proposed.per_object, request.max_error
+    per_object, target = proposed.per_object, asked.max_error
     if target is None:
         if proposed.is_limited:
             limit = f"not the memory but similarities are the limit, {per_object} an object"
@@ -362,7 +358,7 @@ def _reason(f: Factorization, error: ErrorEstimate, request: Goal, goal: Goal, p
         return "memory budget" if f.nbytes > USED_MEMORY * goal.max_memory else "no gain from more memory"
     if error.relative <= target:
         return "target met"
-    fixed, unlimited = request.rank is not None, math.isinf(request.max_memory)
+    fixed, unlimited = asked.rank is not None, math.isinf(asked.max_memory)
     advice = f"Allow more {'rank' if fixed else 'memory'}, or a larger error."
     if unlimited and not fixed:
         advice = "Allow a larger error, another number of blocks, or less drop."
@@ -371,11 +367,11 @@ def _reason(f: Factorization, error: ErrorEstimate, request: Goal, goal: Goal, p
             f" Similarities are limited to {per_object} an object where nothing else is known of it: give n_blocks and "
             "rank for more."
         )
-    elif not fixed and goal.max_memory == 8.0 * request.n**2:
+    elif not fixed and goal.max_memory == 8.0 * asked.n**2:
         advice += f" No more than the {goal.max_memory:.3g} bytes of the matrix itself are used."
     warn(
         f"max_error={target:.3g} was not reached: the best found has a relative error of {error} in {f.nbytes} "
-        f"bytes{'' if unlimited else f' of max_memory={request.max_memory:.4g}'}. {advice}"
+        f"bytes{'' if unlimited else f' of max_memory={asked.max_memory:.4g}'}. {advice}"
     )
     return "target missed"
 

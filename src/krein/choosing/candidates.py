@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.building import APART
 from krein.approximation.error import ErrorEstimate
-from krein.approximation.landmark import usual
+from krein.factorization.factorization import UNCOUPLED_CORE
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel
 from krein.policy import Policy
@@ -193,12 +192,12 @@ def held_bytes(n: Any, basis_entries: Any, core_entries: Any, map_entries: Any, 
 def bytes_of(n: int, n_blocks: int, rank: Any, dtype: str, coupled: bool = True) -> Any:
     """Bytes of a factorization of n rows in blocks of one rank, or of each of an array of ranks.
 
-    The core of uncoupled blocks is diagonal where it has more than `APART` rows: r values and two indices per block.
-    Equal to ``factorization.nbytes`` where every block has that rank. float16 and int8 may take more, as columns that
-    round badly are stored in two numbers.
+    The core of uncoupled blocks is diagonal where it has more than UNCOUPLED_CORE rows: r values and two indices per
+    block. Equal to ``factorization.nbytes`` where every block has that rank. float16 and int8 may take more, as columns
+    that round badly are stored in two numbers.
     """
     r = np.minimum(n, n_blocks * np.asarray(rank))
-    core = r**2 if coupled else np.where(r <= APART, r**2, r + 2 * n_blocks)
+    core = r**2 if coupled else np.where(r <= UNCOUPLED_CORE, r**2, r + 2 * n_blocks)
     found = held_bytes(n, n * np.asarray(rank), core, r * rank, dtype)
     return found if found.ndim else int(found)
 
@@ -249,7 +248,7 @@ def landmark_shape(
     fits.
     """
     room *= PLANNED_MEMORY
-    blocks, per_block = usual(n)
+    blocks, per_block = policy.landmark_shape(n)
     total, best = blocks * per_block, None
     counts = [n_blocks] if n_blocks else [blocks >> i for i in range(blocks.bit_length())]
     for dtype in types:

@@ -88,7 +88,7 @@ USED_MEMORY = 0.8
 # An error below this share of the rounding of the storage type does not justify a higher rank.
 ROUNDING_SHARE = 0.1
 # An error up to this many times the lowest is as good if it takes fewer bytes.
-AS_GOOD = 1.02
+EQUIVALENT_ERROR_RATIO = 1.02
 # Relative errors that storage types are expected to add, in squares.
 STORAGE_ERROR = {"float64": 0.0, "float32": 1e-6, "float16": 2e-4, "int8": 4e-3}
 
@@ -379,7 +379,7 @@ class Goal:
         first = min(candidates, key=self.order)
         if self.is_met(first):
             return first
-        good = AS_GOOD * (first.error or 0.0)
+        good = EQUIVALENT_ERROR_RATIO * (first.error or 0.0)
         return min((a for a in candidates if (a.error or 0.0) <= good), key=lambda a: a.nbytes)
 
     def is_beaten(self, n_blocks: int, best: Candidate) -> bool:

@@ -45,8 +45,6 @@ __all__ = ["KernelMachine", "KernelTransformer", "check_policy", "check_weights"
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
-# gamma="tune" of an exact machine with many rows is scored on an approximation of these blocks and rank.
-TUNED_SHAPE = (16, 64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -317,7 +315,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 "gamma='tune' needs a kernel of its own, but an approximation was passed. Pass one of them."
             )
         n = count_objects(objects)
-        blocks, rank = (1, n) if n <= (self.policy or DEFAULT).exact_rows else TUNED_SHAPE
+        policy = self.policy or DEFAULT
+        blocks, rank = (1, n) if n <= policy.exact_rows else policy.tuning_shape
         self.selection_ = chooser(
             objects, kernel, n_blocks=blocks, rank=rank, seed=seed_from(self.random_state), verbose=self.verbose
         )

@@ -37,9 +37,15 @@ from krein.factorization.core import (
     symmetric_core,
     to_dense,
 )
+from krein.factorization.dense import is_diagonal
 from krein.factorization.storage import compress, dtype_name, orthonormalise
 
 __all__ = ["EPS", "Factorization"]
+
+# A core with more rows than DENSE_CORE is block-sparse if at least half of its entries are dropped.
+DENSE_CORE = 4096
+# A core without couplings is block-sparse if it has more rows than UNCOUPLED_CORE: blocks are then solved one by one.
+UNCOUPLED_CORE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,3 +353,30 @@ def compressed(
     moved = core if name == "float64" else congruent(core, turns, ranks)
     moved = to_dense(moved) if dense else moved
     return Factorization.from_blocks(stored, moved, order, shift, None if name == "float64" else maps), turns
+
+
+def stored(bases: list[Any], core: BlockSparse, order: Indices, name: str) -> tuple[Factorization, list[Array]]:
+    """Return U M Uᵀ in its final form, and T_i = (new U_i)ᵀ U_i. Empties ``bases``.
+
+    The bases are stored as ``name``. The core is dense unless it has many rows and few couplings. Blocks without any
+    coupling are given in their eigenvectors, so that the core has r numbers.
+    """
+    f, turns = compressed(bases, core, order, 0.0, name, dense=not stays_sparse(core))
+    if is_dense(f.core) or not f.core.is_block_diagonal:
+        return f, turns
+    blocks: dict[tuple[int, int], Array] = {}
+    eigenvectors: list[Array | None] = [None] * f.n_blocks
+    for i, block in enumerate(f.core.diagonal_blocks()):
+        blocks[i, i] = block
+        if not is_diagonal(block):
+            values, V = np.linalg.eigh(block)
+            blocks[i, i], eigenvectors[i], turns[i] = np.diag(values), V, V.T @ turns[i]
+    diagonal = BlockSparse.from_blocks(f.ranks, blocks)
+    return replace(f, bases=f.bases.turned(eigenvectors), core=diagonal), turns
+
+
+def stays_sparse(core: BlockSparse) -> bool:
+    """Whether a block-sparse core is stored as such: it has many rows, and at least half of its entries are dropped."""
+    n_entries = 2 * core.n_kept - sum(k * k for k in core.ranks)  # in both halves
+    limit = min(UNCOUPLED_CORE, DENSE_CORE) if core.is_block_diagonal else DENSE_CORE
+    return core.shape[0] > limit and 2 * n_entries <= core.shape[0] ** 2
