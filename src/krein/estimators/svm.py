@@ -50,7 +50,7 @@ from krein.kernels.counting import uncounted
 from krein.kernels.kernel import is_number
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
-from krein.solvers.exact import solve_classes, solve_exactly
+from krein.solvers.exact_svm import solve_classes, solve_exactly
 
 __all__ = ["SVC", "SVR", "OneClassSVM"]
 

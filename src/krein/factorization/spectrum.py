@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from tqdm import tqdm
 
-from krein.arrays import EPS, Array, seed_from, stream
+from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
 from krein.factorization.blocksparse import DENSE_LIMIT
 from krein.factorization.core import is_dense, map_entries, to_dense
@@ -168,9 +168,8 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
     count = min(n, SAMPLED_ROWS if n_rows is None else n_rows) if sampled else n
     rows = np.sort(stream(seed_from(random_state), 0).choice(n, count, replace=False)) if sampled else np.arange(n)
     lowest = math.inf
-    step = max(1, STRIP // n)
-    for start in range(0, count, step):
-        wanted = rows[start : start + step]
+    for part in strips(count, n, STRIP):
+        wanted = rows[part]
         strip = matrix.rows(wanted)
         centre = strip[np.arange(len(wanted)), wanted]
         lowest = min(lowest, float((centre + np.abs(centre) - np.abs(strip).sum(1)).min()))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from krein.arrays import Array
+from krein.arrays import Array, strips
 from krein.errors import one_of
 
 __all__ = [
@@ -154,7 +154,7 @@ def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array
     else:
         turn, strength, _ = np.linalg.svd(weights)  # (k, k), (k,)
         peak = np.zeros(k)
-        for rows in _strips(basis):
+        for rows in strips(len(basis), basis.shape[1], TILE):
             np.maximum(peak, np.abs(basis[rows] @ turn).max(0), out=peak)
         peak[peak == 0.0] = 1.0
         stored, combine = _rounded(basis, turn, peak, strength, name)
@@ -171,7 +171,7 @@ def _rounded(basis: Array, turn: Array, peak: Array, strength: Array, name: str)
     step = peak / kind.full
     coarse = np.empty(basis.shape, dtype=name)
     lost = np.zeros(len(peak))  # squared norm of each column's rounding error
-    for rows in _strips(basis):
+    for rows in strips(len(basis), basis.shape[1], TILE):
         exact = (basis[rows] @ turn) / step
         coarse[rows] = np.rint(exact) if name == "int8" else exact
         lost += ((exact - coarse[rows]) ** 2).sum(0)
@@ -186,13 +186,7 @@ def _rounded(basis: Array, turn: Array, peak: Array, strength: Array, name: str)
         return coarse, np.diag(step)
     stored = np.empty((len(basis), len(peak) + len(doubled)), dtype=name)
     stored[:, : len(peak)] = coarse
-    for rows in _strips(basis):
+    for rows in strips(len(basis), basis.shape[1], TILE):
         left_over = (basis[rows] @ turn[:, doubled]) / step[doubled] - coarse[rows][:, doubled]
         stored[rows, len(peak) :] = np.rint(left_over * kind.finer) if name == "int8" else left_over * kind.finer
     return stored, np.concatenate([np.diag(step), np.diag(step)[doubled] / kind.finer])
-
-
-def _strips(basis: Array) -> Iterator[slice]:
-    step = max(1, TILE // max(1, basis.shape[1]))
-    for start in range(0, len(basis), step):
-        yield slice(start, min(start + step, len(basis)))

@@ -8,14 +8,13 @@ longer U M Uᵀ, as a streamed operator whose Lanczos shift makes it psd.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import Array, seed_from, stream
+from krein.arrays import Array, seed_from, stream, strips
 from krein.errors import InputError
 from krein.factorization.factorization import Factorization
 from krein.factorization.spectrum import LanczosResult, lanczos
@@ -61,11 +60,11 @@ def out_of_range(
     n = f.shape[0]
     exact = n_rows >= n
     rows = np.arange(n) if exact else stream(seed_from(random_state), 0).choice(n, int(n_rows), replace=False)
-    bare = replace(f, shift=0.0)
+    unshifted = replace(f, shift=0.0)
     limits = max((abs(end) for end in (floor, ceiling) if math.isfinite(end)), default=0.0)
     shares, smallest, largest = [], math.inf, -math.inf
-    for strip in _strips(rows, n):
-        values = bare.rows(strip)
+    for part in strips(len(rows), n, STRIP):
+        values = unshifted.rows(rows[part])
         slack = 1e-9 * max(limits, float(np.abs(values).max()))
         shares.append(((values < floor - slack) | (values > ceiling + slack)).mean(1))
         smallest, largest = min(smallest, float(values.min())), max(largest, float(values.max()))
@@ -109,8 +108,8 @@ class Truncated:
         if x.ndim not in (1, 2) or len(x) != n:
             raise InputError(f"@ needs an array of {n} rows (1-D or 2-D); got shape {x.shape}.")
         out = np.empty(x.shape)
-        for strip in _strips(np.arange(n), n):
-            out[strip] = self.rows(strip) @ x
+        for part in strips(n, n, STRIP):
+            out[part] = self.rows(np.arange(part.start, part.stop)) @ x
         return out
 
     def to_dense(self) -> Array:
@@ -145,9 +144,3 @@ def _limits(low: float | None, high: float | None) -> tuple[float, float]:
     if not floor < ceiling:
         raise InputError(f"The range must have low < high; got {low!r} and {high!r}.")
     return floor, ceiling
-
-
-def _strips(rows: Any, n: int) -> Iterator[Any]:
-    step = max(1, STRIP // max(1, n))
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]

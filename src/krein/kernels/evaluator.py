@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array, Indices
+from krein.arrays import Array, Indices, strips
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, rows, take
 from krein.kernels.counting import Tally, tallies
@@ -34,13 +34,13 @@ class Evaluator:
     numbers that were evaluated before.
     """
 
-    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18, apart: bool = False) -> None:
+    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18, counted: bool = True) -> None:
         if chunk_entries < 1:
             raise InputError(f"chunk_entries must be 1 or more; got {chunk_entries}.")
         self.kernel = as_kernel(kernel)
         self.chunk_entries = int(chunk_entries)
         self._own = Tally()
-        self._tallies: tuple[Tally, ...] = (self._own,) if apart else (self._own, *tallies())
+        self._tallies: tuple[Tally, ...] = (self._own, *tallies()) if counted else (self._own,)
 
     @property
     def n_evaluations(self) -> int:
@@ -108,13 +108,13 @@ class Evaluator:
             )
         few, rest = slice(0, n // 8), slice(n // 8, n)  # a kernel that goes by len(A), or by what it saw last,
         for one, other in ((few, rest), (rest, few)):  # gives itself away here
-            apart = self.block(rows(A, one), rows(A, other))
-            gaps = np.abs(apart - values[one, other])
+            separate = self.block(rows(A, one), rows(A, other))
+            gaps = np.abs(separate - values[one, other])
             if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * largest:
                 i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
                 raise KernelError(
                     f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
-                    f"{values[one, other][i, j]:.6g} in one call and {apart[i, j]:.6g} in another. Let it depend on "
+                    f"{values[one, other][i, j]:.6g} in one call and {separate[i, j]:.6g} in another. Let it depend on "
                     "the two objects alone: statistics of A and B do not belong in it."
                 )
 
@@ -225,10 +225,8 @@ class BlockEvaluator:
     def chunks(self, A: Any) -> Iterator[tuple[slice, Array]]:
         """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time."""
         n, m, evaluator = count_objects(A), self.n_columns, self.evaluator
-        step = max(1, evaluator.chunk_entries // max(1, m))
-        for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
-            shape = (part.stop - start, m)
+        for part in strips(n, m, evaluator.chunk_entries):
+            shape = (part.stop - part.start, m)
             if m == 0:
                 yield part, np.empty(shape)
                 continue
@@ -236,7 +234,7 @@ class BlockEvaluator:
             values = self._function(some)
             kernel = evaluator.kernel
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
-            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", start)
+            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", part.start)
 
     def again(self) -> BlockEvaluator:
         """The same, with what was prepared, counted wherever it is used from now on."""

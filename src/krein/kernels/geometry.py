@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array
+from krein.arrays import Array, strips
 from krein.errors import InputError
 from krein.kernels.collections import is_sparse
 
@@ -95,8 +95,7 @@ def scale_gamma(X: Any, asker: object) -> float:
             f"{asker!r} binds gamma to the data and needs at least one row and one column; got shape {X.shape}."
         )
     entries = X.data if is_sparse(X) else X
-    step = max(1, CHUNK // d) if entries.ndim == 2 else CHUNK
-    parts = [slice(start, start + step) for start in range(0, len(entries), step)]
+    parts = list(strips(len(entries), d if entries.ndim == 2 else 1, CHUNK))
     top = max((float(np.abs(entries[part]).max()) for part in parts), default=0.0)
     if not np.isfinite(top):
         raise InputError(

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from krein.arrays import Array, Indices, stream
+from krein.arrays import Array, Indices, stream, strips
 from krein.errors import InputError, one_of
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel, Traits
@@ -193,11 +193,8 @@ def _read(S: Any, a: Indices, b: Indices) -> Any:
     if not isinstance(S, np.memmap):
         return np.asarray(S[np.ix_(a, b)])
     out = np.empty((len(a), len(b)), dtype=S.dtype)
-    step = max(1, STEP // max(1, S.shape[1]))
-    for start in range(0, len(a), step):
-        out[start : start + step] = (
-            S[a[start : start + step]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[start : start + step], b)]
-        )
+    for part in strips(len(a), S.shape[1], STEP):
+        out[part] = S[a[part]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[part], b)]
         _give_back(S)
     return out
 
@@ -210,7 +207,7 @@ def _give_back(S: Any) -> None:
 
 
 @contextlib.contextmanager
-def _here_and_there(S: Any) -> Iterator[None]:
+def _random_access(S: Any) -> Iterator[None]:
     """Tell the system that what follows a number of a file will not be read: it would fetch 32 pages for each."""
     file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
     if not (isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_RANDOM")):
@@ -235,12 +232,12 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
     if how == "sample" and S.shape[0] and not is_sparse(S):
         n = S.shape[0]
         spots = np.sort(stream(0).choice(n, min(n, LOOKED_AT), replace=False))
-        looked: Any = np.asarray(S[np.ix_(spots, spots)])
+        sample: Any = np.asarray(S[np.ix_(spots, spots)])
         _give_back(S)
-        largest = max(_largest(looked, spots), _seen_by_all(S, refuse))
+        largest = max(_largest(sample, spots), _check_whole_rows(S, refuse))
     else:
-        looked, spots = S, np.arange(S.shape[0])
-        largest = _largest(looked, spots)
+        sample, spots = S, np.arange(S.shape[0])
+        largest = _largest(sample, spots)
     if not refuse:
         return
     if is_sparse(S):
@@ -248,7 +245,7 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
         k = int(np.argmax(gaps.data)) if gaps.nnz else -1
         gap, i, j = (float(gaps.data[k]), int(gaps.row[k]), int(gaps.col[k])) if gaps.nnz else (0.0, 0, 0)
     else:
-        gap, i, j = largest_asymmetry(looked)
+        gap, i, j = largest_asymmetry(sample)
     if gap > 0.0:
         _refuse_asymmetry(S, gap, int(spots[i]), int(spots[j]), largest)
 
@@ -263,7 +260,7 @@ def _refuse_asymmetry(S: Any, gap: float, i: int, j: int, largest: float) -> Non
         )
 
 
-def _seen_by_all(S: Any, refuse: bool) -> float:
+def _check_whole_rows(S: Any, refuse: bool) -> float:
     """Look at a few rows and the same columns from end to end: an object that is wrong with all others is seen.
 
     Neighbouring ones, as a column of a file costs a page a row however many stand in it. Return the largest |S_ij|.
@@ -272,7 +269,7 @@ def _seen_by_all(S: Any, refuse: bool) -> float:
     first = int(stream(1).integers(max(1, n - WHOLLY + 1)))
     few = slice(first, min(n, first + WHOLLY))
     across, down = as_float(np.array(S[few])).T, np.empty((n, few.stop - first))
-    with _here_and_there(S):
+    with _random_access(S):
         for start in range(0, n, STRIP):
             down[start : start + STRIP] = S[start : start + STRIP, few]
             _give_back(S)

@@ -18,7 +18,7 @@ from krein.kernels.collections import count_objects, is_sparse, rows
 from krein.kernels.kernel import Kernel, Traits, inherit
 from krein.kernels.precomputed import as_float
 
-__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "strangers"]
+__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "user_written"]
 
 DIAGONAL_CHUNK = 8  # a callable gives its diagonal in blocks of this many objects
 
@@ -232,14 +232,14 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
-def strangers(kernel: Any) -> Iterator[Kernel]:
+def user_written(kernel: Any) -> Iterator[Kernel]:
     """Yield the parts of a kernel that a user wrote: nothing is known of them until they are looked at."""
     if isinstance(kernel, tuple):
         for part in kernel:
-            yield from strangers(part)
+            yield from user_written(part)
     elif isinstance(kernel, Kernel):
         if isinstance(kernel, FromCallable) or not type(kernel).__module__.startswith("krein."):
             yield kernel
         elif is_dataclass(kernel):
             for each in fields(kernel):
-                yield from strangers(getattr(kernel, each.name))
+                yield from user_written(getattr(kernel, each.name))

@@ -31,12 +31,19 @@ from krein.kernels import (
 from krein.kernels.collections import is_sparse
 from krein.kernels.counting import note
 from krein.kernels.names import takes
-from krein.kernels.similarities import strangers
+from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
 
 __all__ = [
-    "as_objects", "check_new_objects", "check_objects", "check_similarity", "check_table", "holds_vectors", "is_bare",
-    "off_sphere", "takes_vectors",
+    "as_objects",
+    "check_new_objects",
+    "check_objects",
+    "check_similarity",
+    "check_table",
+    "has_only_similarities",
+    "holds_vectors",
+    "off_sphere",
+    "takes_vectors",
 ]  # fmt: skip
 
 NUMBERS = (float, np.floating, np.bool_)  # Types of numbers beside the whole ones.
@@ -173,7 +180,7 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
     return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
 
 
-def is_bare(objects: Any, kernel: Kernel) -> bool:
+def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
     """Whether objects have nothing but similarities that may be dear; those in a given matrix are not."""
     return not is_vectors(objects) and kernel.compares != "indices"
 
@@ -184,7 +191,7 @@ def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) ->
     Among a sample in full; and every object is compared with a few in both orders, 4 n similarities, unless the
     ``whole`` matrix is looked at anyway. krein's own kernels are tested, and not looked at.
     """
-    parts, n = list(strangers(evaluator.kernel)), count_objects(objects)
+    parts, n = list(user_written(evaluator.kernel)), count_objects(objects)
     if not parts:
         return
     some = stream(0, 4).choice(n, min(n, SAMPLE), replace=False)

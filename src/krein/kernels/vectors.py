@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from krein.arrays import Array
+from krein.arrays import Array, strips
 from krein.errors import InputError
 from krein.kernels.collections import is_sparse
 from krein.kernels.geometry import as_vectors, inner, squared_norms, unit_rows
@@ -75,9 +75,7 @@ class Rows:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def _strips(self) -> Iterator[Any]:
-        step = max(1, STRIP_ENTRIES // max(1, self.b.shape[1]))
-        for start in range(0, self.b.shape[0], step):
-            yield self.b[start : start + step]
+        return (self.b[part] for part in strips(self.b.shape[0], self.b.shape[1], STRIP_ENTRIES))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from krein.factorization import Factorization
 from krein.factorization.core import is_dense
 from krein.solvers.problem import FLOOR, Mask, Point, Problem, excess
 
-__all__ = ["Apart", "falls_apart"]
+__all__ = ["Blockwise", "has_independent_blocks"]
 
 SETTLED = (1e-2, 1e-4, 1e-8, 1e-13)  # the gap of a block, of its objective, round by round; the sum's sign is sure then
 ROUNDS, STEPS = 40, 60  # values of y, and Newton steps for one of them
@@ -35,12 +35,12 @@ LOW_RANK, RIDGED = 1.5, 1e-7  # free rows per rank from which on the rank is sol
 NEGATIVE = 1e-10  # of the largest eigenvalue: a core below it is not psd
 
 
-def falls_apart(f: Factorization) -> bool:
+def has_independent_blocks(f: Factorization) -> bool:
     """Whether no two blocks are coupled."""
     return not is_dense(f.core) and f.core.is_block_diagonal and f.shift >= 0.0
 
 
-class Apart:
+class Blockwise:
     """A run over the values of y; `stacks` is empty where the matrix is not psd, and nothing can be done."""
 
     def __init__(self, problem: Problem, start: tuple[Array, float] | None = None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
-from krein.solvers.blockwise import Apart, falls_apart
+from krein.solvers.blockwise import Blockwise, has_independent_blocks
 from krein.solvers.interior_point import InteriorPoint
 from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
@@ -22,13 +22,13 @@ from krein.solvers.woodbury import Part, parts_of
 __all__ = ["Dual", "Path", "solve_dual"]
 
 Path: TypeAlias = tuple[tuple[int, float], ...]
-METHODS = ("auto", "interior-point", "newton", "apart")
+METHODS = ("auto", "interior-point", "newton", "blockwise")
 EXACT = 1e-3  # share of tol at which the polish found the right set
 FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
 NEWTON_ROWS, NEWTON_RATIO, NEWTON_SHARE, NEWTON_WIDTH = 10_000, 25, 0.5, 30.0  # where Newton measured faster
 NEWTON_STEPS = 200
-BISECTED = 1e-12  # the gap above which "apart" came to its multiplier by halves, at a jump of the sum
-APART_RATIO = 3.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
+BISECTED = 1e-12  # the gap above which "blockwise" came to its multiplier by halves, at a jump of the sum
+BLOCKWISE_RATIO = 3.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
 ROUNDING = 1e-12  # of a row's range
 POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
 WIDE = 1e6  # ranges above this, in units of slope over curvature, are cut to less as long as no row asks for more:
@@ -81,9 +81,9 @@ def solve_dual(
     active-set polish then sets bounds and zeros exactly and solves for the free rows; what is not unique (dependent
     free rows at shift 0) is one of the solutions. Where Newton's matrix has a negative direction the problem is not
     convex and an IndefiniteError says so; an indefinite K that never shows one ends in a local minimum, for which the
-    gap certifies nothing. ``start``, a solution for the same rows, is used by Newton's method and by "apart"; the
+    gap certifies nothing. ``start``, a solution for the same rows, is used by Newton's method and by "blockwise"; the
     interior point takes none. A step of it costs one gram, a Cholesky factor of the core and some 8 products; there are
-    about 10 to 40. Blocks that no coupling links are solved on their own, thousands at once ("apart"), where they
+    about 10 to 40. Blocks that no coupling links are solved on their own, thousands at once ("blockwise"), where they
     have few rows for their rank; what that leaves open the interior point takes up.
     """
     one_of("method", method, METHODS)
@@ -91,10 +91,10 @@ def solve_dual(
     if not (isinstance(tol, int | float | np.number) and 0.0 < tol < 1.0):
         raise InputError(f"tol must be a number between 0 and 1, the relative duality gap to reach; got {tol!r}.")
     chosen = np.arange(f.shape[0]) if rows is None else check_indices(rows, f.shape[0])
-    if method == "apart" and not falls_apart(f):
+    if method == "blockwise" and not has_independent_blocks(f):
         raise InputError(
-            f"method='apart' is for blocks that nothing links (a block-diagonal core, shift >= 0); got {f!r}. Leave "
-            "method at 'auto'."
+            f"method='blockwise' is for blocks that nothing links (a block-diagonal core, shift >= 0); got {f!r}. "
+            "Leave method at 'auto'."
         )
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
     begun = _begun(problem, chosen, start)
@@ -132,15 +132,15 @@ def _solved(
     if forced is not None:
         return forced, 0, "interior-point", ()
     before = 0
-    if method == "apart" or (method == "auto" and _suits_apart(problem)):
-        one_by_one = Apart(problem, start)
-        found = one_by_one.reach(tol, max_iter, verbose)
+    if method == "blockwise" or (method == "auto" and _suits_blockwise(problem)):
+        blockwise = Blockwise(problem, start)
+        found = blockwise.reach(tol, max_iter, verbose)
         if found is not None and found.gap <= tol:
             if found.gap > BISECTED:
                 finer = polish(problem, parts_of(problem.f), found, ends_of(problem, found.b), briefly=True)
                 found = finer if finer is not None and finer.gap < found.gap else found
-            return found, one_by_one.n_iter, "apart", tuple(one_by_one.path)
-        before = one_by_one.n_iter
+            return found, blockwise.n_iter, "blockwise", tuple(blockwise.path)
+        before = blockwise.n_iter
     if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):  # picked without a look at that
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
@@ -213,11 +213,11 @@ def _touches(b: Array, cut: Problem, whole: Problem) -> bool:
     return bool((up & (cut.high < whole.high)).any() or (down & (cut.low > whole.low)).any())
 
 
-def _suits_apart(problem: Problem) -> bool:
+def _suits_blockwise(problem: Problem) -> bool:
     """Whether blocks are on their own and have few enough rows that their free ones are soon known."""
-    if not falls_apart(problem.f):
+    if not has_independent_blocks(problem.f):
         return False
-    return float((problem.high > problem.low).sum()) <= APART_RATIO * problem.f.rank
+    return float((problem.high > problem.low).sum()) <= BLOCKWISE_RATIO * problem.f.rank
 
 
 def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
@@ -275,7 +275,7 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
     if len(rows) == n and np.array_equal(rows, np.arange(n)):
         return Problem(f, g, lo, hi, float(total), float(epsilon))
     if len(rows) <= CUT * n:
-        some = restricted(f, rows) if falls_apart(f) else cut(f, rows)
+        some = restricted(f, rows) if has_independent_blocks(f) else cut(f, rows)
         return Problem(some, g, lo, hi, float(total), float(epsilon))
     for i, part in enumerate(vectors):
         vectors[i] = np.zeros(n)

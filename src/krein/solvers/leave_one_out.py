@@ -9,7 +9,6 @@ e / (1 - h), e = y - f its residual and h its leverage: n k² for each t, and no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -17,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from krein.arrays import EPS, Array, Indices
+from krein.arrays import EPS, Array, Indices, strips
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.factorization.core import congruent, has_spectrum
@@ -26,7 +25,7 @@ from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-__all__ = ["Factored", "Spectrum", "decompose", "rounding_of"]
+__all__ = ["Factored", "RidgeEigensystem", "decompose", "rounding_of"]
 
 COLUMNS = 2**24  # numbers of unit vectors solved for at a time
 
@@ -37,7 +36,7 @@ def rounding_of(rank: int, size: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class RidgeEigensystem:
     """S K S = P V diag(lambda) Vᵀ Pᵀ with P = S U T orthonormal; ``f.shift`` is no part of it."""
 
     f: Factorization
@@ -115,7 +114,12 @@ class Spectrum:
         for i, own, V in self.system.by_block():
             wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
             turned = V if self.turns is None else self.turns[i] @ V
-            for places, U in _strips(f, i, V.shape[1]):
+            parts = (
+                (rows[part], tile[part])
+                for rows, tile in f.bases.tiles(i)
+                for part in strips(len(tile), V.shape[1], COLUMNS // 8)
+            )
+            for places, U in parts:
                 seen = _product(U, turned)  # (b, m)
                 e[:, places] = (seen @ wide).reshape(len(U), len(t), both.shape[1]).transpose(1, 0, 2)
                 outside[places] -= seen @ inside[own]
@@ -149,10 +153,10 @@ class Factored:
     def left_out(
         self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
     ) -> Array:
-        """As `Spectrum.left_out`; each of the rows is one more right-hand side, so they should be few."""
+        """As `RidgeEigensystem.left_out`; each of the rows is one more right-hand side, so they should be few."""
         rows = np.arange(len(y)) if rows is None else rows
         w, both = self.weights[rows], np.column_stack([y, np.ones(len(y))]) if intercept else y
-        units, step = self.f.basis_rows(rows), max(1, COLUMNS // self.f.rank)
+        units = self.f.basis_rows(rows)
         e: Array = np.empty((len(ridges), len(rows), both.shape[1]))
         slack: Array = np.ones((len(ridges), len(rows)))
         sums = np.empty((len(ridges), both.shape[1]))
@@ -160,9 +164,9 @@ class Factored:
             system = self._system(t)
             dual = self._solved(system, both, t)
             e[a], sums[a] = dual[rows] * (t / w)[:, None], dual.sum(0)
-            for start in range(0, len(rows), step):
-                some = units[start : start + step].T.toarray()  # (r, step)
-                slack[a, start : start + step] -= w[start : start + step] / t * (some * system.solve(some)).sum(0)
+            for part in strips(len(rows), self.f.rank, COLUMNS):
+                some = units[part].T.toarray()  # (r, rows of the part)
+                slack[a, part] -= w[part] / t * (some * system.solve(some)).sum(0)
         if intercept:
             e, slack = _with_constant(e, slack, w, ridges, sums)
         return np.asarray(e / (1.0 - share[rows] * (1.0 - slack))[..., None])
@@ -187,12 +191,12 @@ class Factored:
         return dual
 
 
-def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> Spectrum | Factored:
+def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> RidgeEigensystem | Factored:
     """Return what every ridge on f needs; ``system`` may be that of f's core, where it is known."""
     if not has_spectrum(f.core):
         return Factored(f, weights)
     if np.all(weights == 1.0):
-        return Spectrum(f, weights, None, system or eigensystem(f.core, f.ranks))
+        return RidgeEigensystem(f, weights, None, system or eigensystem(f.core, f.ranks))
     roots, turns = [], []
     for G in f.gram(weights):
         values, vectors = np.linalg.eigh(G)
@@ -201,7 +205,7 @@ def decompose(f: Factorization, weights: Array, system: Eigensystem | None = Non
         roots.append((vectors[:, keep] * root).T)  # R_i
         turns.append(vectors[:, keep] / root)  # its inverse
     B = congruent(f.core, roots, f.ranks)
-    return Spectrum(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
+    return RidgeEigensystem(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
 
 
 def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> tuple[Array, Array]:
@@ -212,14 +216,6 @@ def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> t
     last = sums[:, None, -1:]
     slack = slack - w * e[..., -1] ** 2 / (t[:, None] * last[..., 0])
     return e[..., :-1] - e[..., -1:] * (sums[:, None, :-1] / last), slack
-
-
-def _strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Array]]:
-    """Rows of U_i with their places in the caller's order, few enough to be multiplied by k x m."""
-    step = max(1, COLUMNS // 8 // max(1, m))
-    for rows, U in f.bases.tiles(i):
-        for start in range(0, len(U), step):
-            yield rows[start : start + step], U[start : start + step]
 
 
 def _product(U: Array, V: Array) -> Array:

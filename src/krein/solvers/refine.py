@@ -1,14 +1,19 @@
 """The SVM dual of a kernel on many rows, block by block, with the kernel's own values and without its matrix.
 
-In: a task, the kernel's values (`Exact`), and perhaps coefficients to begin with. Out: the task's dual. A random part
-of the rows is solved first, roughly. Its solution says which rows matter: they form the pool, where pairs of rows are
-moved (`smo`), the others being held at the ends where they are. Every row outside the pool is checked with the kernel,
-those that violate their condition join it, and rows of the pool that lie firmly at an end leave it, until no row
-violates its condition. A row that was checked once is looked at again only where the solution has moved further since
-than the row's condition has room: |f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)).
+In: a task, `KernelValues` of its rows, and optionally initial coefficients. Out: the task's dual.
 
-Where comparing two objects takes long, or the rows are few enough that kept rows of the matrix find room, the pool is
-all of them: nothing is evaluated twice then.
+1. A random part of the rows is solved to a low accuracy. Its support vectors and the rows near the margin form the
+   pool; all other coefficients stay at their bounds.
+2. Pairs of rows in the pool are optimised (`smo`).
+3. Rows outside the pool are checked with the kernel. Rows that violate their optimality condition join the pool, and
+   rows of the pool that lie clearly at a bound leave it.
+4. Steps 2 and 3 are repeated until no row violates its condition.
+
+A row that was checked is checked again only if the solution has moved further than the slack of the row's condition
+allows: |f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)).
+
+The pool is all rows if the kernel is expensive, or if at least half of the matrix fits into the cache: no entry is
+evaluated twice then.
 """
 
 from __future__ import annotations
@@ -23,8 +28,8 @@ from krein.errors import warn
 from krein.kernels import take
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
+from krein.solvers.kernel_values import KernelValues, Pool
 from krein.solvers.problem import central_multiplier
-from krein.solvers.rows import Exact, Pool
 from krein.solvers.smo import Rows, descend
 
 __all__ = ["ALLOWED", "refine_exactly"]
@@ -63,7 +68,7 @@ POLISHED = 3000
 
 
 def refine_exactly(
-    exact: Exact,
+    exact: KernelValues,
     task: Task,
     start: Array | None = None,
     *,
@@ -112,7 +117,7 @@ class _State:
     they were checked with.
     """
 
-    def __init__(self, exact: Exact, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
+    def __init__(self, exact: KernelValues, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
         self.exact, self.task, self.b, self.nbytes = exact, task, b, nbytes
         self.left, self.worst, self.mu = 0, np.inf, 0.0
         m = len(b)
@@ -231,7 +236,7 @@ class _State:
         return _judged(self.task, self.exact, self.b, self.mu, self.product, steps, good)
 
 
-def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array, int, float]:
+def _first(exact: KernelValues, task: Task, asked: float, nbytes: float) -> tuple[Array, int, float]:
     """A point near the solution, from a random part of the rows; the steps it took, and the expected norm of b.
 
     The box of a one-class task and its total are those of the part; then the rows that lie lowest are at their ends.
@@ -241,7 +246,7 @@ def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array
     own = task.on(some)
     if task.total:
         own = replace(own, total=task.total * float(own.high.sum()) / float(task.high.sum()))
-    part = Exact(exact.evaluator.kernel, take(exact.objects, some))
+    part = KernelValues(exact.evaluator.kernel, take(exact.objects, some))
     bearable = asked / max(1e-300, float(np.sqrt(len(some)) * np.median(own.high - own.low)))
     part = part.rounded(bearable)
     b = _balanced(own, np.zeros(len(some)))
@@ -260,7 +265,7 @@ def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array
     return whole, steps, norm
 
 
-def _block(exact: Exact) -> int | None:
+def _block(exact: KernelValues) -> int | None:
     return None if exact.is_quick else max(SMALLEST_BLOCK, len(exact.diagonal) // BLOCK_SHARE)
 
 
@@ -296,12 +301,12 @@ def _intercept(task: Task, b: Array, product: Array) -> float:
     return float(np.mean((task.linear - product - task.epsilon * np.sign(b))[free]))
 
 
-def _judged(task: Task, exact: Exact, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
+def _judged(task: Task, exact: KernelValues, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, mu, product)
     return Dual(b, mu, point.objective, point.gap, steps, good, "refined")
 
 
-def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float) -> Dual:
+def _polished(task: Task, exact: KernelValues, found: Dual, allowed: float, tol: float) -> Dual:
     """``found`` with its free rows solved for exactly, where they are few and no other row violates its condition then.
 
     Pairs of rows take millions of steps where a matrix is nearly singular; a linear system does not.

@@ -24,9 +24,9 @@ from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vec
 from krein.kernels.collections import is_sparse
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
+from krein.solvers.kernel_values import Cache, Groups, KernelValues, is_quick
 from krein.solvers.problem import FLOOR, central_multiplier
 from krein.solvers.refine import ALLOWED, ROUNDED, ROW_MEGABYTES, refine_exactly
-from krein.solvers.rows import Cache, Exact, Groups, is_quick
 
 __all__ = ["Classes", "choose_solver", "is_narrow", "solve_classes", "solve_exactly"]
 
@@ -123,7 +123,7 @@ def solve_exactly(
     found = []
     for task, start in zip(tasks, begun, strict=True):
         everything = len(task.rows) == count_objects(objects) and np.array_equal(task.rows, np.arange(len(task.rows)))
-        exact = Exact(kernel, objects if everything else take(objects, task.rows))
+        exact = KernelValues(kernel, objects if everything else take(objects, task.rows))
         b = start.coefficients if isinstance(start, Dual) else start
         found.append(_solve(exact, task, b, tol, int(max_iter), options, shared, verbose))
     left = [dual for dual in found if not dual.converged and dual.method != "refined"]
@@ -141,7 +141,7 @@ def solve_exactly(
 
 
 def _solve(
-    exact: Exact,
+    exact: KernelValues,
     task: Task,
     start: Array | None,
     tol: float,
@@ -169,7 +169,7 @@ def _solve(
     return refine_exactly(exact, task, start, tol=tol, cache_size=options["cache_size"], shared=rows, verbose=verbose)
 
 
-def _at_the_ends(exact: Exact, task: Task, tol: float) -> Dual:
+def _at_the_ends(exact: KernelValues, task: Task, tol: float) -> Dual:
     b = task.high
     product = exact.product(b)
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, central_multiplier(task, b, product), product)
@@ -177,7 +177,7 @@ def _at_the_ends(exact: Exact, task: Task, tol: float) -> Dual:
 
 
 def _by_libsvm(
-    exact: Exact, task: Task, by_name: bool, usual: float, max_iter: int, options: dict[str, Any]
+    exact: KernelValues, task: Task, by_name: bool, usual: float, max_iter: int, options: dict[str, Any]
 ) -> Dual | None:
     """LIBSVM's solution, or None if it did not end or if the kernel's own values do not agree with it."""
     named = _named(exact.evaluator.kernel, exact.objects, task.kind, exact.diagonal) if by_name else None
@@ -221,7 +221,7 @@ class _Shared:
         self._kernel, self._objects, self._nbytes = kernel, objects, nbytes
         self._groups: dict[bytes, Indices] = {}
         self._caches: dict[bytes, Cache] = {}
-        self._exact: Exact | None = None
+        self._exact: KernelValues | None = None
         if len(tasks) < 2 or is_quick(kernel, objects):
             return
         seen: set[bytes] = set()
@@ -240,7 +240,7 @@ class _Shared:
         if self._exact is None:
             norm = 0.5 * float(np.sqrt(len(task.rows)) * np.median(task.high - task.low))
             allowed = ALLOWED * (task.spread(usual) or usual * float(task.high.max()))
-            self._exact = Exact(self._kernel, self._objects).rounded(ROUNDED * allowed / max(norm, 1e-300))
+            self._exact = KernelValues(self._kernel, self._objects).rounded(ROUNDED * allowed / max(norm, 1e-300))
         columns = sum(len(group) for group in self._groups.values())
         for key, group in groups.items():
             if key not in self._caches:
@@ -307,7 +307,7 @@ def solve_classes(
     sizes = np.bincount(labels, minlength=n_classes)
     if n > CLASS_ROWS_IN_ALL or int(np.sort(sizes)[-2:].sum()) > CLASS_ROWS:
         return None
-    exact = Exact(kernel, objects)
+    exact = KernelValues(kernel, objects)
     named = _named(kernel, objects, "margin")
     if named is None or objects.shape[1] > LIBSVM_FEATURES:
         if n > CLASS_MATRIX_ROWS:
@@ -317,7 +317,7 @@ def solve_classes(
             return None
     else:
         given = np.asarray(objects, dtype=np.float64, order="C")
-        exact = exact if given is objects else Exact(kernel, given)
+        exact = exact if given is objects else KernelValues(kernel, given)
     limit = int(max_iter) if max_iter > 0 else LIBSVM_STEPS
     machine = SVC(C=1.0, tol=ALLOWED, max_iter=limit, shrinking=bool(shrinking), cache_size=cache_size, **named)
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):

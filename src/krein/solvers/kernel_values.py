@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array, Indices
+from krein.arrays import Array, Indices, strips
 from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
 from krein.kernels.vectors import EXPANSION_ERROR
 from krein.solvers.smo import Rows
 
-__all__ = ["Cache", "Exact", "Groups", "Pool", "is_quick"]
+__all__ = ["Cache", "Groups", "KernelValues", "Pool", "is_quick"]
 
 # Kernels are evaluated in tiles of at most TILE entries, TILE_ROWS x TILE_COLUMNS where vectors are compared.
 TILE = 2**18
@@ -42,7 +42,7 @@ def _is_dense_product(kernel: Kernel, objects: Any) -> bool:
     return is_vectors(objects) and not is_sparse(objects) and kernel.traits.unitary_invariant
 
 
-class Exact:
+class KernelValues:
     """The kernel's own values among some objects.
 
     A set of the objects is prepared once (`chosen`) and compared with other sets after that (`fill`, `times`). For the
@@ -171,7 +171,7 @@ class Exact:
         out[np.diag_indices(n)] = self.diagonal
         return out
 
-    def rounded(self, bearable: float) -> Exact:
+    def rounded(self, bearable: float) -> KernelValues:
         """The same in single precision if its error is below ``bearable`` in every row, in the mean square.
 
         Vectors that came in single precision are compared in double otherwise.
@@ -180,7 +180,7 @@ class Exact:
         if dtype != np.float32 and not (dtype == np.float64 and _is_dense_product(self.evaluator.kernel, self.objects)):
             return self
         kernel, where = self.evaluator.kernel, self._sample()
-        single = self if dtype == np.float32 else Exact(kernel, self.objects.astype(np.float32))
+        single = self if dtype == np.float32 else KernelValues(kernel, self.objects.astype(np.float32))
         double = take(self.objects, where).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # double is the answer to what is too large
             if single._points is not None:
@@ -191,12 +191,11 @@ class Exact:
                 note(kernel.block_entries(len(where), len(where), same=True))
                 values = kernel(some, some)
             error = self.evaluator.block(double, double) - values
-        minds = not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable
-        if minds:
-            return self if dtype == np.float64 else Exact(kernel, self.objects.astype(np.float64))
+        if not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable:  # also where it is NaN
+            return self if dtype == np.float64 else KernelValues(kernel, self.objects.astype(np.float64))
         return single
 
-    def in_single(self, length: float, bearable: float) -> Exact:
+    def in_single(self, length: float, bearable: float) -> KernelValues:
         """The same in single precision if products with vectors of that length are likely within ``bearable``.
 
         Only for the RBF kernel of dense vectors. Its rows p and q are rounded after they are centred and scaled, so an
@@ -207,15 +206,15 @@ class Exact:
         longest = -2.0 * float(self._points[:, -2].min())
         if not np.finfo(np.float32).eps * longest * length <= bearable:
             return self
-        single = Exact(self.evaluator.kernel, self.objects)
+        single = KernelValues(self.evaluator.kernel, self.objects)
         single._points = self._points.astype(np.float32, copy=False)
         return single
 
-    def doubled(self) -> Exact:
+    def doubled(self) -> KernelValues:
         """The same in double precision."""
         if not is_vectors(self.objects) or self.objects.dtype != np.float32:
             return self
-        return Exact(self.evaluator.kernel, self.objects.astype(np.float64))
+        return KernelValues(self.evaluator.kernel, self.objects.astype(np.float64))
 
     def _sample(self) -> Indices:
         """Some rows at random, and those of the largest entries."""
@@ -246,7 +245,7 @@ class Cache:
     evaluated each time: better where the same rows come again and again.
     """
 
-    def __init__(self, exact: Exact, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
+    def __init__(self, exact: KernelValues, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
         self.exact, self.where, self.recycle = exact, where, recycle
         n = count_objects(exact.objects)
         self._columns = exact.chosen(None if len(where) == n and np.array_equal(where, np.arange(n)) else where)
@@ -262,9 +261,8 @@ class Cache:
         self._keep(some)
         slots = self._slot[some]
         there = np.flatnonzero(slots >= 0)
-        step = max(1, TILE // max(1, len(out)))
-        for start in range(0, len(there), step):
-            part = there[start : start + step]
+        for strip in strips(len(there), len(out), TILE):
+            part = there[strip]
             out += weights[part].astype(self._kept.dtype) @ self._kept[slots[part]]
         rest = np.flatnonzero(slots < 0)
         if len(rest):
@@ -297,10 +295,9 @@ class Cache:
         missing = missing[: len(slots)]
         gone = self._owner[slots]
         self._slot[gone[gone >= 0]] = -1
-        step = TILE_ROWS
-        for start in range(0, len(slots), step):
-            part = slots[start : start + step]
-            left = self.exact.chosen(missing[start : start + step])
+        for strip in strips(len(slots), 1, TILE_ROWS):
+            part = slots[strip]
+            left = self.exact.chosen(missing[strip])
             if part[-1] - part[0] == len(part) - 1:
                 self.exact.fill(self._kept[part[0] : part[-1] + 1], left, self._columns)
             else:
@@ -314,7 +311,7 @@ class Cache:
 class Pool(Rows):
     """The kernel's matrix on the positions ``where``, with rows kept in up to ``nbytes`` bytes."""
 
-    def __init__(self, exact: Exact, where: Indices, nbytes: float) -> None:
+    def __init__(self, exact: KernelValues, where: Indices, nbytes: float) -> None:
         self.exact, self.where = exact, where
         self._cache = Cache(exact, where, nbytes)
 
