@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError, one_of
+from krein.errors import InputError, is_number, one_of
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, is_number
+from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.strings import check_strings
 
 __all__ = ["Alignment", "batches"]

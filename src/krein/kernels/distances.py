@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from krein.arrays import Array, Indices, stream
-from krein.errors import InputError, KernelError, one_of
+from krein.errors import InputError, KernelError, one_of, positive, whole
 from krein.kernels.collections import count_objects, is_sparse, rows, take
-from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
+from krein.kernels.kernel import Kernel, Traits, bound, inherit
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, positive
 
-__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit", "is_number", "positive", "whole"]
+__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit"]
 
 
 @dataclass(frozen=True)
@@ -313,29 +313,6 @@ class Scaled(Kernel):
 
     def feature_dimension(self, n_features: int) -> float | None:
         return self.kernel.feature_dimension(n_features)
-
-
-def is_number(value: Any) -> bool:
-    """Return whether ``value`` is a finite real number (True and False are none)."""
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
-
-
-def positive(asker: object, name: str, value: Any) -> float:
-    """Return ``value`` as a float, or raise InputError unless it is a positive finite number."""
-    if is_number(value) and value > 0:
-        return float(value)
-    raise InputError(f"{type(asker).__name__} needs {name} to be a positive finite number; got {value!r}.")
-
-
-def whole(asker: object, name: str, value: Any) -> int:
-    """Return ``value`` as an int, or raise InputError unless it is a whole number >= 1."""
-    if is_number(value) and value == int(value) and value >= 1:
-        return int(value)
-    raise InputError(f"{type(asker).__name__} needs {name} to be a whole number, 1 or more; got {value!r}.")
 
 
 def bound(asker: Kernel, name: str, value: float | None) -> float:

@@ -16,12 +16,11 @@ import numpy as np
 
 from krein import kernels
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, is_number
 from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
 from krein.kernels.geometry import scale_gamma
-from krein.kernels.kernel import is_number
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
 

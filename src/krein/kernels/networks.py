@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, is_number, positive, whole
 from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
-from krein.kernels.kernel import Kernel, Traits, is_number, positive, whole
+from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel
 
 __all__ = ["ELM", "NTK", "ArcCosine"]

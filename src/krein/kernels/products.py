@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, is_number, positive
 from krein.kernels.geometry import as_vectors, scale_gamma, squared_norms, unit_rows
-from krein.kernels.kernel import Kernel, Traits, bound, is_number, positive
+from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import Cosines, InnerProducts, SquaredDistances, VectorKernel
 
 __all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
+from krein.errors import positive
 from krein.kernels.geometry import as_vectors, scale_gamma
-from krein.kernels.kernel import Kernel, Traits, bound, positive
+from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel
 
 __all__ = ["RBF", "TL1", "Laplacian"]

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, whole
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, whole
+from krein.kernels.kernel import Kernel, Traits
 
 __all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "check_strings", "codes_of"]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError
+from krein.errors import InputError, whole
 from krein.kernels.alignment import batches
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, whole
+from krein.kernels.kernel import Kernel, Traits
 
 __all__ = ["DynamicTimeWarping"]
 

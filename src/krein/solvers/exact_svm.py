@@ -307,17 +307,17 @@ def solve_classes(
     sizes = np.bincount(labels, minlength=n_classes)
     if n > CLASS_ROWS_IN_ALL or int(np.sort(sizes)[-2:].sum()) > CLASS_ROWS:
         return None
-    exact = KernelValues(kernel, objects)
     named = _named(kernel, objects, "margin")
     if named is None or objects.shape[1] > LIBSVM_FEATURES:
         if n > CLASS_MATRIX_ROWS:
             return None
+        exact = KernelValues(kernel, objects)
         named, given = {"kernel": "precomputed"}, exact.matrix()
         if not 1.0 / LARGEST < float(np.abs(np.diagonal(given)).max()) < LARGEST:
             return None
     else:
         given = np.asarray(objects, dtype=np.float64, order="C")
-        exact = exact if given is objects else KernelValues(kernel, given)
+        exact = KernelValues(kernel, given)
     limit = int(max_iter) if max_iter > 0 else LIBSVM_STEPS
     machine = SVC(C=1.0, tol=ALLOWED, max_iter=limit, shrinking=bool(shrinking), cache_size=cache_size, **named)
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
