@@ -18,9 +18,9 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
 from krein.kernels.counting import note
-from krein.kernels.geometry import as_vectors, unit_rows
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.similarities import as_kernel
+from krein.kernels.vectors import as_vectors, unit_rows
 
 __all__ = ["KernelCheck", "check_kernel"]
 

@@ -20,7 +20,7 @@ from krein.errors import InputError, is_number
 from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
-from krein.kernels.geometry import scale_gamma
+from krein.kernels.vectors import scale_gamma
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
 

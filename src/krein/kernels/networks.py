@@ -15,9 +15,8 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, is_number, positive, whole
-from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
 from krein.kernels.kernel import Kernel, Traits
-from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel
+from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel, as_vectors, squared_norms, unit_rows
 
 __all__ = ["ELM", "NTK", "ArcCosine"]
 

@@ -10,9 +10,17 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, is_number, positive
-from krein.kernels.geometry import as_vectors, scale_gamma, squared_norms, unit_rows
 from krein.kernels.kernel import Kernel, Traits, bound
-from krein.kernels.vectors import Cosines, InnerProducts, SquaredDistances, VectorKernel
+from krein.kernels.vectors import (
+    Cosines,
+    InnerProducts,
+    SquaredDistances,
+    VectorKernel,
+    as_vectors,
+    scale_gamma,
+    squared_norms,
+    unit_rows,
+)
 
 __all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import positive
-from krein.kernels.geometry import as_vectors, scale_gamma
 from krein.kernels.kernel import Kernel, Traits, bound
-from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel
+from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel, as_vectors, scale_gamma
 
 __all__ = ["RBF", "TL1", "Laplacian"]
 
