@@ -252,7 +252,9 @@ def test_a_start_is_taken_up() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_join_and_leave_until_none_violates(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FIRST_ROWS", 60), ("FIRST_SHARE", 40), ("NEAR", 0.0), ("FIRM", 0.05), ("WORTHWHILE", 1.0)):
+    few = {"FIRST_ROWS": 60, "FIRST_SHARE": 40}
+    limits = {"JOINING_DISTANCE": 0.0, "LEAVING_DISTANCE": 0.05, "REMAINING_SHARE": 1.0}
+    for name, value in (few | limits).items():
         monkeypatch.setattr(refine, name, value)
     sizes: list[int] = []
     pool = refine.Pool
@@ -294,7 +296,7 @@ def test_what_pairs_do_not_settle_a_linear_system_does(monkeypatch: pytest.Monke
     found = refine_exactly(KernelValues(kernel, X), t, near)
     check(t, kernel(X, X), found)
     assert found.gap <= 1e-6
-    monkeypatch.setattr(refine, "POLISHED", 0)
+    monkeypatch.setattr(refine, "POLISHED_ROWS", 0)
     with pytest.warns(NotConverged, match="after .* steps; .*Lower C, or raise tol"):
         assert not refine_exactly(KernelValues(kernel, X), t, near).converged
 

@@ -1,7 +1,7 @@
-"""Bases in fewer bytes: an orthonormal U_i in, stored numbers B_i and a small map A_i out, U_i ~ B_i A_i.
+"""Storage of bases in fewer bytes: an orthonormal U_i in, stored numbers B_i and a small map A_i out, U_i ~ B_i A_i.
 
-Rounding costs orthonormality, so the map is chosen to give it back: B_i A_i has orthonormal columns to rounding in
-float64, whatever B_i is stored in, and everything exact about the core stays exact (DESIGN: "More rank per byte").
+Rounded columns are not orthonormal. The map restores this: B_i A_i is orthonormal to the rounding of float64 for every
+storage type, so the spectrum of the core stays that of the matrix.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ __all__ = [
 ]
 
 STORAGE = ("float64", "float32", "float16", "int8")
-TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds,
-TILE_ROWS = 512  # but at least so many rows: products with fewer would read a large factor again and again
-SPARSE = 4  # rows for one that is not zero, from which on it pays to pick those
+# Bases are converted to float64 in tiles of TILE entries, which fit into the cache of a processor core.
+TILE = 2**17
+# A tile has at least TILE_ROWS rows; with fewer, products would read a large factor too often.
+TILE_ROWS = 512
+# Nonzero rows are selected before a product if at most one row in SPARSE is nonzero.
+SPARSE = 4
 
 
 class _Small(NamedTuple):

@@ -1,8 +1,8 @@
-"""The matrix of a kernel by its rows, where all of it would be too much.
+"""Parts of a kernel matrix that is too large to be held, and products with it.
 
-In: a kernel and objects. Out: parts of the kernel's matrix and products with it, in single precision where that is
-enough. Everything is evaluated in tiles that stay in the processor's cache. Rows that are asked for again and again are
-kept while there is room (`Pool`); a kept row costs a tenth of one that is evaluated.
+In: a kernel and objects. Out: blocks of the kernel matrix and products with it (`KernelValues`), in single precision if
+that is accurate enough. They are evaluated in tiles that fit into the processor's cache. `Cache` keeps rows that are
+needed repeatedly, which is ten times faster than to evaluate them again. `Pool` and `Groups` are matrices with a cache.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ class KernelValues:
         return out
 
     def rounded(self, bearable: float) -> KernelValues:
-        """The same in single precision if its error is below ``bearable`` in every row, in the mean square.
+        """Return this in single precision if the root mean square error of every row is below ``bearable``.
 
-        Vectors that came in single precision are compared in double otherwise.
+        Otherwise return it in double precision.
         """
         dtype = self.objects.dtype if is_vectors(self.objects) else None
         if dtype != np.float32 and not (dtype == np.float64 and _is_dense_product(self.evaluator.kernel, self.objects)):
@@ -182,7 +182,7 @@ class KernelValues:
         kernel, where = self.evaluator.kernel, self._sample()
         single = self if dtype == np.float32 else KernelValues(kernel, self.objects.astype(np.float32))
         double = take(self.objects, where).astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # double is the answer to what is too large
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow leads to double precision
             if single._points is not None:
                 some = single.chosen(where)
                 values = single.block(some, some)
@@ -196,7 +196,7 @@ class KernelValues:
         return single
 
     def in_single(self, length: float, bearable: float) -> KernelValues:
-        """The same in single precision if products with vectors of that length are likely within ``bearable``.
+        """Return this in single precision if products with vectors of that length are accurate to ``bearable``.
 
         Only for the RBF kernel of dense vectors. Its rows p and q are rounded after they are centred and scaled, so an
         entry is off by about eps (|p|² + |q|²); errors of both signs add up to that times the vector's length.
@@ -217,7 +217,7 @@ class KernelValues:
         return KernelValues(self.evaluator.kernel, self.objects.astype(np.float64))
 
     def _sample(self) -> Indices:
-        """Some rows at random, and those of the largest entries."""
+        """Random rows, and the rows with the largest entries."""
         n = count_objects(self.objects)
         largest = abs(self.objects).max(axis=1)
         largest = largest.toarray().ravel() if is_sparse(self.objects) else largest
@@ -226,7 +226,7 @@ class KernelValues:
         return np.union1d(random, np.argpartition(largest, n - few)[n - few :])
 
     def product(self, b: Array, some: Indices | None = None) -> Array:
-        """(K b)[some], or all of K b; objects whose b is zero are not looked at."""
+        """(K b)[some], or all of K b; objects with a coefficient of zero are skipped."""
         used = np.flatnonzero(b)
         return self.times(self.chosen(some), self.chosen(used), b[used])
 
@@ -239,10 +239,10 @@ def _exchanged(points: Array) -> Array:
 
 
 class Cache:
-    """k(x, Z) for a fixed collection Z = ``exact.objects[where]``, kept for some of the x that were asked for.
+    """A cache of rows k(x, Z) for a fixed collection Z = ``exact.objects[where]``.
 
-    With ``recycle`` the oldest row makes room for a new one. Without it a full cache stays as it is, and other rows are
-    evaluated each time: better where the same rows come again and again.
+    With ``recycle`` a new row replaces the oldest one. Without it a full cache does not change, and other rows are
+    evaluated each time, which is better if the same rows are needed again and again.
     """
 
     def __init__(self, exact: KernelValues, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
@@ -250,7 +250,7 @@ class Cache:
         n = count_objects(exact.objects)
         self._columns = exact.chosen(None if len(where) == n and np.array_equal(where, np.arange(n)) else where)
         capacity = int(min(n, nbytes / (max(1, len(where)) * np.dtype(exact.dtype).itemsize)))
-        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)  # its pages are touched as it fills
+        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)
         self._slot = np.full(n, -1)  # where a row is kept
         self._owner = np.full(capacity, -1)
         self._next = 0
@@ -323,10 +323,9 @@ class Pool(Rows):
 
 
 class Groups(Rows):
-    """The kernel's matrix on several groups of objects whose caches outlive it: other tasks share the groups.
+    """The kernel matrix on several groups of objects, whose caches other tasks share.
 
-    ``exact`` and the caches speak of all objects; ``order`` says at which position of this matrix each object of the
-    first group stands, then of the second, and so on.
+    ``order`` holds the positions in this matrix of the objects of the first group, then of the second, and so on.
     """
 
     def __init__(self, caches: list[Cache], order: Indices) -> None:

@@ -1,9 +1,11 @@
-"""Ridge for every alpha from one eigendecomposition: a factorization and weights in, solutions and held-out errors out.
+"""Ridge regression for every alpha from one eigendecomposition, with leave-one-out errors.
 
-Rows of weight w ask for (K + t W⁻¹) d = y, t = alpha plus the shift. With S = W^(1/2) and the block QR S U = P R it is
-S K S = P B Pᵀ, B = R M Rᵀ = V diag(lambda) Vᵀ; R comes from the grams UᵀWU alone, so nothing of P's size is made. Then
-(S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t serves every t. A row that is left out is missed by
-e / (1 - h), e = y - f its residual and h its leverage: n k² for each t, and nothing is fitted again.
+In: a factorization and weights. Out: solutions of (K + t W⁻¹) d = y with t = alpha + shift, and held-out errors.
+
+With S = W^(1/2) and the block QR S U = P R, S K S = P B Pᵀ and B = R M Rᵀ = V diag(lambda) Vᵀ. R is computed from the
+grams UᵀWU, so P is never formed. Then (S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t for every t.
+The leave-one-out error of a row is e / (1 - h), with its residual e = y - f and its leverage h: n k² operations for
+each t, without fitting again.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from krein.solvers.woodbury import System, factorize, parts_of
 BoolArray: TypeAlias = NDArray[np.bool_]
 __all__ = ["Factored", "RidgeEigensystem", "decompose", "rounding_of"]
 
-COLUMNS = 2**24  # numbers of unit vectors solved for at a time
+# Leverages are computed for so many rows at a time that their arrays have at most COLUMNS entries.
+COLUMNS = 2**24
 
 
 def rounding_of(rank: int, size: float) -> float:
-    """What is below is nothing beside eigenvalues of a core of this rank, of which ``size`` is the largest."""
+    """The rounding error of the eigenvalues of a core of this rank, of which ``size`` is the largest."""
     return 10.0 * math.sqrt(max(1, rank)) * EPS * size
 
 
@@ -63,11 +66,11 @@ class RidgeEigensystem:
         return lifted
 
     def singular(self, t: float) -> BoolArray:
-        """Which eigenvalues of S K S + t I are nothing but rounding."""
+        """Which eigenvalues of S K S + t I are zero up to rounding."""
         return np.asarray(np.abs(self._moved(t)) <= self.rounding)
 
     def least_squares(self, t: float) -> bool:
-        """Whether t is nothing and the matrix singular."""
+        """Whether t is zero up to rounding and the matrix singular."""
         return t <= self.rounding and (not self._full or bool(self.singular(t).any()))
 
     def _moved(self, t: float) -> Array:
@@ -75,7 +78,7 @@ class RidgeEigensystem:
 
     @cached_property
     def rounding(self) -> float:
-        """Below it an eigenvalue, or t, is nothing."""
+        """The size below which an eigenvalue, or t, counts as zero."""
         return rounding_of(self.system.rank, float(np.abs(self.system.values).max(initial=0.0)))
 
     def _inside(self, y: Array) -> Array:
@@ -98,8 +101,8 @@ class RidgeEigensystem:
         """For each t of ``ridges`` the errors y_i - f(x_i) of f fitted without the share of row i: (t, rows, p).
 
         ``share`` is the part of its weight that is left out with each row: 1 for all of it. With ``intercept`` f has
-        an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs. A row is seen in
-        the eigenvectors of its component once, k m for m of them, and that serves every t.
+        an unpenalised constant. The errors are NaN for a t whose system is singular up to rounding. A row is projected
+        to the m eigenvectors of its component once for all t, with k m operations.
         """
         f = self.f if rows is None else restricted(self.f, rows)
         here = slice(None) if rows is None else rows
@@ -141,7 +144,7 @@ class RidgeEigensystem:
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """The same for a large core that does not fall apart: no eigenvectors, but a sparse Cholesky factor for each t."""
+    """The same for a large core of one component: a sparse Cholesky factor for each t instead of eigenvectors."""
 
     f: Factorization
     weights: Array
@@ -192,7 +195,7 @@ class Factored:
 
 
 def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> RidgeEigensystem | Factored:
-    """Return what every ridge on f needs; ``system`` may be that of f's core, where it is known."""
+    """Return the decomposition that serves every ridge on f; ``system`` is that of its core, if known."""
     if not has_spectrum(f.core):
         return Factored(f, weights)
     if np.all(weights == 1.0):
