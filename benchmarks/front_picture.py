@@ -1,6 +1,6 @@
 """The picture of the README: score against the seconds of a fit, krein beside its peers, from results/curve.csv.
 
-    .venv/bin/python benchmarks/front_picture.py
+.venv/bin/python benchmarks/front_picture.py
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from krein.errors import InputError
 
-__all__ = ["EPS", "Array", "Indices", "check_indices", "grouped", "seed_from", "stream"]
+__all__ = ["EPS", "Array", "Indices", "check_indices", "grouped", "seed_from", "stream", "strips"]
 
 EPS = float(np.finfo(np.float64).eps)  # the rounding unit of float64, twice over
 
@@ -41,6 +41,13 @@ def check_indices(indices: Any, n: int) -> Indices:
     if wanted.size and not (-n <= wanted.min() and wanted.max() < n):
         raise InputError(f"indices must lie in 0 .. {n - 1}; got {wanted.min()} .. {wanted.max()}.")
     return wanted % max(1, n)
+
+
+def strips(n: int, width: int, entries: int) -> Iterator[slice]:
+    """Yield slices that cover n rows of ``width`` entries, each of at most ``entries`` entries and at least one row."""
+    step = max(1, entries // max(1, width))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def grouped(labels: Any) -> Iterator[tuple[int, Indices]]:

@@ -5,10 +5,12 @@ A message names what was needed, what was seen and what to do. Nothing below thi
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
+from typing import Any
 
 __all__ = [
     "IndefiniteError",
@@ -17,8 +19,11 @@ __all__ = [
     "KreinError",
     "KreinWarning",
     "ModelFileError",
+    "is_number",
     "one_of",
+    "positive",
     "warn",
+    "whole",
     "whole_number",
 ]
 
@@ -66,3 +71,22 @@ def whole_number(name: str, value: object, least: int, why: str = "") -> None:
     """Raise InputError unless ``value`` is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a finite real number; True and False are not numbers here."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def positive(asker: object, name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise InputError unless it is a positive finite number."""
+    if is_number(value) and value > 0:
+        return float(value)
+    raise InputError(f"{type(asker).__name__} needs {name} to be a positive finite number; got {value!r}.")
+
+
+def whole(asker: object, name: str, value: Any) -> int:
+    """Return ``value`` as an int, or raise InputError unless it is a whole number >= 1."""
+    if is_number(value) and value == int(value) and value >= 1:
+        return int(value)
+    raise InputError(f"{type(asker).__name__} needs {name} to be a whole number, 1 or more; got {value!r}.")

@@ -23,7 +23,7 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KreinWarning
 from krein.kernels import as_kernel
 from krein.kernels.collections import is_sparse
-from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
+from krein.kernels.vectors import as_vectors, squared_norms, unit_rows
 
 __all__ = ["SphereOverlap", "UnitSphere", "paper_preprocessing", "sphere_overlap"]
 

@@ -23,7 +23,7 @@ from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.ridge_system import solve_exactly
 from krein.estimators.route import Exact
 from krein.estimators.svm import SVC, SVR, OneClassSVM
-from krein.solvers import exact
+from krein.solvers import exact_svm
 from krein.solvers.dense_dual import NotConverged
 
 N = 2500
@@ -72,7 +72,7 @@ def test_regression_and_one_class_too() -> None:
 
 @pytest.mark.parametrize("rows", [5000, 100], ids=["its matrix", "refined"])
 def test_a_kernel_that_libsvm_does_not_have(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "MATRIX_ROWS", rows)
+    monkeypatch.setattr(exact_svm, "MATRIX_ROWS", rows)
     X, y, new = classes(2200, 2)
     ours = SVC(kernel="laplacian", gamma=0.2, random_state=0).fit(X, y)
     theirs = svm.SVC(kernel="precomputed").fit(laplacian_kernel(X, gamma=0.2), y)
@@ -84,7 +84,7 @@ def test_a_kernel_that_libsvm_does_not_have(rows: int, monkeypatch: pytest.Monke
 def test_what_takes_libsvm_too_long_is_refined(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, new = classes(2200, 2)
     theirs = svm.SVC(gamma=0.2).fit(X, y)
-    monkeypatch.setattr(exact, "LIBSVM_STEPS", 20)
+    monkeypatch.setattr(exact_svm, "LIBSVM_STEPS", 20)
     ours = SVC(gamma=0.2, random_state=0).fit(X, y)
     assert ours.converged_
     np.testing.assert_allclose(ours.decision_function(new), theirs.decision_function(new), atol=5e-3)
@@ -217,7 +217,7 @@ def test_coefficients_that_are_small_beside_the_box_are_no_zeros(kernel: str, C:
 @pytest.mark.parametrize("change", ["offset", "outlier", "scale"])
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
 def test_targets_far_from_zero_are_met_as_closely(change: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "MATRIX_ROWS", 100)  # the Laplacian is refined then
+    monkeypatch.setattr(exact_svm, "MATRIX_ROWS", 100)  # the Laplacian is refined then
     X = np.random.default_rng(1).normal(size=(2100, 4))
     y = np.sin(X[:, 0])
     unit = 1000.0 if change == "scale" else 1.0
@@ -325,7 +325,7 @@ def test_the_walk_of_a_small_svc_passes_no_room_of_the_approximation() -> None:
     never = {"approximation", "choosing", "factorization"}
     assert {name.split(".")[0] for name in rooms}.isdisjoint(never)
     assert len(rooms) <= 24  # 36 before a fit had one route
-    assert {"estimators.svm", "estimators.base", "estimators.route", "solvers.exact"} <= rooms
+    assert {"estimators.svm", "estimators.base", "estimators.route", "solvers.exact_svm"} <= rooms
 
 
 def test_one_row_is_compared_with_the_support_vectors_alone() -> None:

@@ -115,7 +115,7 @@ def test_what_is_open_inside_adds_to_what_is_open_outside() -> None:
         with krein.counting() as inner:
             evaluator = Evaluator(kernel)
             evaluator.block(["a"], ["b", "c", "d"])
-        Evaluator(kernel, apart=True).block(["a"], ["b"])
+        Evaluator(kernel, counted=False).block(["a"], ["b"])
     assert (outer.n_evaluations, inner.n_evaluations, evaluator.n_evaluations) == (5, 3, 3)
     again = pickle.loads(pickle.dumps(evaluator))
     again.block(["a"], ["b"])

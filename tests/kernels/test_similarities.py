@@ -120,7 +120,7 @@ def test_a_file_is_read_in_blocks_by_path_or_as_a_memory_map(filed):
 
 
 def test_a_block_of_a_file_is_the_same_in_steps(filed, monkeypatch):
-    monkeypatch.setattr("krein.kernels.precomputed.STEP", 50)
+    monkeypatch.setattr("krein.kernels.precomputed.READ_ENTRIES", 50)
     kernel = Precomputed(filed[1])
     np.testing.assert_allclose(kernel(np.arange(40), np.arange(30)), S[:, :30], rtol=1e-5, atol=1e-6)
 
@@ -143,10 +143,10 @@ def test_a_file_is_checked_whole_while_it_is_small_and_sampled_beyond(filed, mon
     file.flush()
     with pytest.raises(InputError, match=r"difference is 2, between S\[0, 1\]"):
         Precomputed(path)
-    monkeypatch.setattr("krein.kernels.precomputed.WHOLE", 100)
+    monkeypatch.setattr("krein.kernels.precomputed.CHECKED_ENTRIES", 100)
     with pytest.raises(InputError, match=r"between S\[0, 1\]"):
         Precomputed(path)  # 512 rows are all there are
-    monkeypatch.setattr("krein.kernels.precomputed.LOOKED_AT", 2)
+    monkeypatch.setattr("krein.kernels.precomputed.SAMPLED_ROWS", 2)
     kernel = Precomputed(path)
     assert "checked on a sample" in repr(kernel)
     with pytest.raises(InputError, match=r"between S\[0, 1\]"):

@@ -157,7 +157,7 @@ def test_a_coupled_core_is_solved_by_its_blocks(monkeypatch):
     y = labels(f)
     whole = svc(f, y, 1.0)
     monkeypatch.setattr("krein.solvers.woodbury.DENSE_PART", 0)
-    monkeypatch.setattr("krein.solvers.polish.DENSE", 0)
+    monkeypatch.setattr("krein.solvers.polish.DENSE_ROWS", 0)
     by_blocks = svc(f, y, 1.0)
     assert by_blocks.converged
     np.testing.assert_allclose(by_blocks.coefficients, whole.coefficients, atol=1e-6)

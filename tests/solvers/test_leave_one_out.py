@@ -8,7 +8,7 @@ from krein.errors import InputError
 from krein.estimators import ridge
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.correction import changed
-from krein.solvers.leave_one_out import Factored, Spectrum, decompose
+from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 from krein.solvers.problem import restricted
 
 
@@ -58,7 +58,7 @@ def test_rows_left_out_are_missed_as_in_fits_without_them(psd, sparse, weighted,
     share = 1.0 / np.maximum(w, 1.0)
     ridges = np.array([0.013, 0.7, 19.0])
     path = decompose(f, w)
-    assert isinstance(path, Spectrum)
+    assert isinstance(path, RidgeEigensystem)
     K, everyone = f.to_dense(), np.arange(n)
     for t, errors in zip(ridges, path.left_out(y, ridges, share, intercept=intercept), strict=True):
         np.testing.assert_allclose(errors, brute(K, y, w, t, share, everyone, intercept), rtol=1e-7, atol=1e-9)
@@ -172,5 +172,5 @@ def test_an_exact_correction_is_seen_from_one_eigendecomposition():
     system = decompose(f, ones).system
     for how in ("clip", "flip", "square"):
         values, shift = changed(how, system.values, f.shift)
-        fast = Spectrum(f.with_core(f.core, shift), ones, None, system.with_values(values)).solve(y, 0.3)
+        fast = RidgeEigensystem(f.with_core(f.core, shift), ones, None, system.with_values(values)).solve(y, 0.3)
         np.testing.assert_allclose(fast, decompose(correct(f, how), ones).solve(y, 0.3), rtol=1e-8)

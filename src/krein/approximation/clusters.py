@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ import sklearn  # its cluster is loaded when it is first used: importing krein n
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from krein.arrays import Array, Indices, grouped, stream
+from krein.arrays import Array, Indices, grouped, stream, strips
 from krein.errors import warn
 from krein.kernels import Evaluator, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
@@ -82,7 +81,7 @@ class Branches:
         out = np.empty(places.shape[0], dtype=np.intp)
         for i, here in grouped(nearest(places, self.centres)):
             first, last = self.starts[i : i + 2]
-            for rows in _strips(len(here), max(last - first, leaves.shape[1])):
+            for rows in strips(len(here), max(last - first, leaves.shape[1]), STRIP):
                 out[here[rows]] = first + nearest(places[here[rows]], leaves[first:last], self.centres[i])
         return out
 
@@ -274,7 +273,7 @@ def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices
         middle = np.zeros(1)
     rounding = (centres.shape[1] + 4) * float(np.finfo(kind).eps) * radius
     out = np.empty(places.shape[0], dtype=np.intp)
-    for rows in _strips(places.shape[0], max(centres.shape)):
+    for rows in strips(places.shape[0], max(centres.shape), STRIP):
         near = places[rows] if is_sparse(places) else places[rows] - middle.astype(kind)
         values = np.asarray(near @ weights) + offset.astype(kind)
         best = np.argmin(values, axis=1)
@@ -291,12 +290,12 @@ def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices
 def _decide(best: Indices, close: Any, places: Any, centres: Array) -> None:
     """Set ``best`` by differences for rows with several ``close`` centres, (rows, c). Of equal ones it is the first."""
     several = np.flatnonzero(np.count_nonzero(close, axis=1) > 1)
-    for part in _strips(len(several), centres.size):
+    for part in strips(len(several), centres.size, STRIP):
         mine = several[part]
         row, centre = np.nonzero(close[mine])
         rows = np.asarray(_dense(places[mine]), dtype=np.float64)
         distances = np.empty(len(row))
-        for pairs in _strips(len(row), centres.shape[1]):
+        for pairs in strips(len(row), centres.shape[1], STRIP):
             distances[pairs] = _lengths(rows[row[pairs]] - centres[centre[pairs]])
         order = np.lexsort((centre, distances, row))
         best[mine] = centre[order[np.searchsorted(row, np.arange(len(mine)))]]
@@ -312,7 +311,7 @@ def _lengths(rows: Array) -> Array:
 def _distances(places: Any, here: Indices, centre: Array) -> Array:
     """|x - c| for the rows ``here``, from the differences."""
     out = np.empty(len(here))
-    for part in _strips(len(here), len(centre)):
+    for part in strips(len(here), len(centre), STRIP):
         out[part] = _lengths(_dense(places[here[part]]).astype(np.float64) - centre)
     return out
 
@@ -479,12 +478,6 @@ def _split_large(branches: list[_Branch], count: int, rng: np.random.Generator, 
         kept = np.delete(branches[i].leaves, gone, axis=0)
         branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), SPLIT_STEPS)
     return gained > 0
-
-
-def _strips(n: int, width: int) -> Iterator[slice]:
-    step = max(1, STRIP // max(1, width))
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
 
 
 def scale_of(places: Any) -> float:

@@ -9,7 +9,7 @@ similarities for l landmarks, and matrix products only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from krein.approximation.landmarks import choose_landmarks
 from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.approximation.shared import precise
-from krein.arrays import Array, Indices, stream
+from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.factorization import stays_sparse
@@ -167,12 +167,8 @@ def gram_of(F: Array, turn: Array | None = None) -> Array:
         return np.asarray(F.T @ F)
     k = (F if turn is None else turn).shape[1]
     total = np.zeros((k, k))
-    for part in _tiles(F):
-        U = part if turn is None else part @ turn
+    for part in strips(len(F), 1, GRAM_ROWS):
+        rows = F[part].astype(np.float64)
+        U = rows if turn is None else rows @ turn
         total += U.T @ U
     return total
-
-
-def _tiles(F: Array) -> Iterator[Array]:
-    for start in range(0, len(F), GRAM_ROWS):
-        yield F[start : start + GRAM_ROWS].astype(np.float64)

@@ -27,7 +27,7 @@ from krein.choosing.forecast import ONE_BLOCK_SHARE, STORAGE_ERROR, USED_MEMORY,
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.kernels import Evaluator
-from krein.kernels.validation import is_bare
+from krein.kernels.validation import has_only_similarities
 from krein.policy import Policy
 
 __all__ = ["search"]
@@ -115,7 +115,7 @@ def propose(request: Request, evaluator: Evaluator, asked: Goal, goal: Goal, pol
             rank = max(rank, min(2 * rank, most))  # the sample shows no error: the rest of the memory may
         rank = min(rank, max(1, most))
     per_object = None
-    if is_bare(request.objects, request.kernel) and (request.rank is None or request.n_blocks is None):
+    if has_only_similarities(request.objects, request.kernel) and (request.rank is None or request.n_blocks is None):
         per_object = min(policy.object_similarities, max(int(policy.object_share * n), policy.object_least))
         if request.rank is not None:
             c = _payable_blocks(n, c, rank, per_object, evaluator)

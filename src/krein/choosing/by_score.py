@@ -43,7 +43,7 @@ from krein.errors import InputError, KreinWarning, one_of
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
-from krein.kernels.validation import is_bare
+from krein.kernels.validation import has_only_similarities
 from krein.policy import DEFAULT, Policy
 from krein.solvers.leave_one_out import decompose
 
@@ -115,7 +115,7 @@ class Chooser:
         asked = {"n_blocks": n_blocks, "rank": rank, "drop": "auto", "dtype": dtype, "max_memory": max_memory}
         fixed = n_blocks != "auto" and rank != "auto"
         is_open = not fixed and max_error is None and coupling == "shared"
-        similarities_only = is_open and is_bare(objects, kernel)
+        similarities_only = is_open and has_only_similarities(objects, kernel)
 
         def finish(
             reason: str, tuned: Kernel | None = kernel, best: Candidate | None = None, **found: Any
@@ -351,7 +351,7 @@ class _Trials:
         self.room = asked["max_memory"] or self.policy.default_memory
         self.is_tight = asked["max_memory"] is not None
         # Up to exact_rows all similarities are evaluated anyway.
-        self.similarities_only = self.n > self.policy.exact_rows and is_bare(objects, kernel)
+        self.similarities_only = self.n > self.policy.exact_rows and has_only_similarities(objects, kernel)
         self.is_expensive = not is_vectors(objects) or isinstance(kernel, FromCallable)
         own = "float32" if getattr(objects, "dtype", None) == np.float32 else "float64"
         self.types = (own, *SMALL_TYPES) if asked["dtype"] == "auto" else (str(np.dtype(asked["dtype"])),)

@@ -126,7 +126,7 @@ class Curves:
             places = scaled(sample, scale_of(sample))
             places = np.asarray(places.toarray() if is_sparse(places) else places, dtype=np.float64)
         else:  # from the matrix that is already there: no similarity is evaluated twice
-            inner = Evaluator(Precomputed(self.K), apart=True)
+            inner = Evaluator(Precomputed(self.K), counted=False)
             places = landmark_embedding(np.arange(self.m), EMBEDDED_BLOCKS, inner, seed)(inner, np.arange(self.m))
         self.places = places - places.mean(0)  # fewer digits are lost
         self.known: dict[int, Array] = {}  # logarithms of errors, by the number of blocks

@@ -27,7 +27,7 @@ from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
 from krein.choosing.candidates import Selection
-from krein.errors import InputError, one_of, warn
+from krein.errors import InputError, is_number, one_of, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
@@ -35,7 +35,6 @@ from krein.estimators.similarity_features import SimilarityFeatures, landmark_ch
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
-from krein.kernels.kernel import is_number
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors

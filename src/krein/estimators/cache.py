@@ -19,7 +19,7 @@ from krein.approximation import Approximation
 from krein.approximation.bases import object_bytes
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
-from krein.kernels.similarities import strangers
+from krein.kernels.similarities import user_written
 
 __all__ = ["CACHE_BYTES", "Built", "clear_cache", "digest", "forget", "remembered"]
 
@@ -109,7 +109,7 @@ def _sampled_values(objects: Any, kernel: Kernel) -> Any:
     few, two = (
         take(objects, np.linspace(0, n - 1, min(k, n)).astype(int)) for k in (SAMPLED_OBJECTS, REFERENCE_OBJECTS)
     )
-    return [(Evaluator(part).block(few, few), Evaluator(part).block(objects, two)) for part in strangers(kernel)]
+    return [(Evaluator(part).block(few, few), Evaluator(part).block(objects, two)) for part in user_written(kernel)]
 
 
 def forget(a: Approximation) -> None:

@@ -10,7 +10,6 @@ direction, so its root is known in closed form and the eigenproblem stays r x r,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from krein.approximation import Approximation
-from krein.arrays import EPS, Array, seed_from
+from krein.arrays import EPS, Array, seed_from, strips
 from krein.choosing import approximate, whole_approximation
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
@@ -411,12 +410,6 @@ def _signs_of(V: Array) -> Array:
 def _signs(centred: Centred, inside: Array) -> Array:
     """The same for vectors given by their coordinates in the basis of a factorization."""
     signs = np.ones(inside.shape[1])
-    for part in _strips(centred.factorization.shape[0], inside.shape[1]):
+    for part in strips(inside.shape[1], centred.factorization.shape[0], STRIP_ENTRIES):
         signs[part] = _signs_of(centred.lift(inside[:, part]))
     return signs
-
-
-def _strips(n: int, columns: int) -> Iterator[slice]:
-    step = max(1, STRIP_ENTRIES // n)
-    for start in range(0, columns, step):
-        yield slice(start, min(start + step, columns))

@@ -36,7 +36,7 @@ from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
 from krein.policy import DEFAULT
-from krein.solvers.leave_one_out import Factored, Spectrum, decompose
+from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
 
@@ -67,7 +67,7 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class LeastSquares:
     """A least squares problem, and the score of its left-out rows."""
 
     targets: Array  # (n, p)
@@ -101,7 +101,7 @@ class _Ridge(KernelMachine):
             return slice(None)
         return np.flatnonzero(weights > 0.0)
 
-    def _learn(self, objects: Any, kernel: Kernel, task: Task) -> Array:
+    def _learn(self, objects: Any, kernel: Kernel, task: LeastSquares) -> Array:
         """Set alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
         fixed = self._fixed_alpha(task.targets.shape[1])
         route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
@@ -134,7 +134,7 @@ class _Ridge(KernelMachine):
             self._expansion = FactoredExpansion(a, inner)
         return dual
 
-    def _learn_features(self, features: SimilarityFeatures, task: Task, fixed: Array | None) -> Array:
+    def _learn_features(self, features: SimilarityFeatures, task: LeastSquares, fixed: Array | None) -> Array:
         """The same with similarities as features; what is left open is chosen by rows held out."""
         given = 1.0 if fixed is None else float(fixed.mean())
 
@@ -155,7 +155,7 @@ class _Ridge(KernelMachine):
         dual, self._expansion = solve_ridge(features, self._kernel, task.targets, task.weights, fixed, scale)
         return dual if features.is_whole else self._expansion.weights  # of all objects, or of the landmarks
 
-    def _learn_exactly(self, objects: Any, kernel: Kernel, task: Task, fixed: Array | None) -> Array | None:
+    def _learn_exactly(self, objects: Any, kernel: Kernel, task: LeastSquares, fixed: Array | None) -> Array | None:
         """The same by a Cholesky factor of the kernel's own matrix; None if that is singular.
 
         Alpha is chosen on some of the rows.
@@ -187,7 +187,7 @@ class _Ridge(KernelMachine):
         return dual
 
     def _choose_alpha(
-        self, path: Spectrum | Factored, task: Task, alphas: Array, shift: float, unit: float, seed: int
+        self, path: RidgeEigensystem | Factored, task: LeastSquares, alphas: Array, shift: float, unit: float, seed: int
     ) -> Array:
         """Set ``alpha_`` and the scores of all alphas; return the best one, once for each target."""
         scores = _scores(path, task, (alphas + shift) / unit, seed)
@@ -230,7 +230,7 @@ class _Ridge(KernelMachine):
             raise InputError(f"alphas must be numbers above 0, or None for a grid of them; got {self.alphas!r}.")
         return alphas
 
-    def _judge(self, a: Approximation, task: Task, fixed: Array | None) -> str:
+    def _judge(self, a: Approximation, task: LeastSquares, fixed: Array | None) -> str:
         """The correction with the best score on held-out rows (`choose_correction`).
 
         Each is scored at the given alpha, or at the one that leave-one-out chooses for it. A shift is no candidate: it
@@ -250,7 +250,7 @@ class _Ridge(KernelMachine):
         answers = task.targets if task.classes is None else task.classes
         return judge_for(answers, kind, learner="ridge", strength=strengths, names=CANDIDATES, seed=a.seed)(a)
 
-    def _each(self, a: Approximation, task: Task) -> dict[str, float]:
+    def _each(self, a: Approximation, task: LeastSquares) -> dict[str, float]:
         """The alpha that leave-one-out takes after each correction: all have the same eigenvectors."""
         f, unit, found = a.factorization, task.unit, {}
         system = eigensystem(f.core, f.ranks)
@@ -279,10 +279,10 @@ class _Ridge(KernelMachine):
         return values
 
 
-def _scores(path: Spectrum | Factored, task: Task, ridges: Array, seed: int) -> list[Score]:
+def _scores(path: RidgeEigensystem | Factored, task: LeastSquares, ridges: Array, seed: int) -> list[Score]:
     """The score of rows left out at each alpha."""
     n, p = task.targets.shape
-    most = min(LOO_ROWS, LOO_ENTRIES // (p * len(ridges))) if isinstance(path, Spectrum) else LOO_SOLVES
+    most = min(LOO_ROWS, LOO_ENTRIES // (p * len(ridges))) if isinstance(path, RidgeEigensystem) else LOO_SOLVES
     rows = None if n <= most else np.sort(stream(seed, 17).choice(n, most, replace=False))
     here = np.arange(n) if rows is None else rows
     return [task.score(errors, here) for errors in path.left_out(task.targets, ridges, task.share, rows)]
@@ -377,7 +377,7 @@ approximation, policy, random_state, n_jobs, verbose
             means = weights[rows] @ errors**2 / weights[rows].sum()
             return Score(-means, SCORE_ROUNDING * float(means.mean()), 0.0)
 
-        task = Task(targets, weights, 1.0 / np.maximum(weights, 1.0), score)
+        task = LeastSquares(targets, weights, 1.0 / np.maximum(weights, 1.0), score)
         dual = self._learn(objects, kernel, task)
         self.dual_coef_ = dual[:, 0] if flat else dual
         if flat and self.loo_scores_ is not None:
@@ -462,7 +462,7 @@ approximation, policy, random_state, n_jobs, verbose
             noise = math.sqrt(max(0.0, right * (1.0 - right)) / copies[rows].sum())  # the standard error of a share
             return Score(np.array([right if math.isfinite(square) else np.nan]), noise + SCORE_ROUNDING, -square)
 
-        task = Task(targets, weights, 1.0 / np.maximum(copies, 1.0), score, labels)
+        task = LeastSquares(targets, weights, 1.0 / np.maximum(copies, 1.0), score, labels)
         dual = self._learn(objects, kernel, task)
         self.dual_coef_ = dual[:, 0] if dual.shape[1] == 1 else dual
         if self.loo_scores_ is not None:

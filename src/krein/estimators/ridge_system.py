@@ -19,7 +19,7 @@ from krein.errors import InputError, warn
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import rows
-from krein.solvers.leave_one_out import Factored, Spectrum, decompose, rounding_of
+from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose, rounding_of
 
 __all__ = ["solve_exactly", "solve_factored"]
 
@@ -45,7 +45,7 @@ KERNEL_STEPS = 3
 
 
 def solve_factored(
-    f: Factorization, weights: Array, y: Array, ridges: Array, path: Spectrum | Factored | None = None
+    f: Factorization, weights: Array, y: Array, ridges: Array, path: RidgeEigensystem | Factored | None = None
 ) -> tuple[Array, Array]:
     """(K + t W⁻¹)⁻¹ y, column by column where t differs, and M Uᵀ times that, (r, p); ``path`` if it is there already.
 
@@ -64,7 +64,7 @@ def solve_factored(
                 solved = f.solve(y[:, mine], t - f.shift)
         if solved is None:
             path = decompose(f, weights) if path is None else path
-            if isinstance(path, Spectrum):
+            if isinstance(path, RidgeEigensystem):
                 if path.least_squares(t):
                     warn(
                         f"alpha = {t:g} leaves a matrix that is singular to rounding (its largest eigenvalue is "

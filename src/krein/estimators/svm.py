@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
-from krein.errors import IndefiniteError, InputError, one_of, warn
+from krein.errors import IndefiniteError, InputError, is_number, one_of, warn
 from krein.estimators.base import KernelMachine, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
@@ -47,10 +47,9 @@ from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.counting import uncounted
-from krein.kernels.kernel import is_number
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
-from krein.solvers.exact import solve_classes, solve_exactly
+from krein.solvers.exact_svm import solve_classes, solve_exactly
 
 __all__ = ["SVC", "SVR", "OneClassSVM"]
 

@@ -1,12 +1,13 @@
-"""The one value everything else is computed from: U M Uᵀ + s I.
+"""The approximated matrix: K ~ U M Uᵀ + s I.
 
-In: orthonormal bases of blocks and a small symmetric core. Out: products, solves, determinants, eigenvalues, a psd
-version, all from the core and without an n x n matrix.
+In: orthonormal bases of blocks and a small symmetric core. Out: products, solves, determinants, eigenvalues and
+a psd version, computed from the core without an n x n matrix.
 
-`factorization` has the value and its verbs, `storage` how bases are stored (float64 down to int8). The core: `core`
-asks one question of a core whichever way it is held, `dense`, `blocksparse` and `cholesky` answer it, `krylov` finds
-ends of a spectrum, `eigensystem` all of it. On top: `spectrum` (Lanczos, Gershgorin, certificates), `correction`
-(shift, clip, flip, square), `truncation` (to a kernel's range), `bounds` (the paper's error bounds).
+The value: `factorization` (`Factorization`), `bases` (U), `storage` (bases in float64 down to int8). The core M:
+`core` is the interface to dense and block-sparse cores, which `dense`, `blocksparse` and `cholesky` implement; `krylov`
+computes one end of a spectrum and iterative solves, `eigensystem` all eigenpairs. Functions of a factorization:
+`spectrum` (Lanczos, Gershgorin, certificates), `correction` (shift, clip, flip, square), `truncation` (to the range of
+a kernel), `bounds` (the paper's error bounds).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""U = blockdiag(U_1 .. U_c), orthonormal block by block: how it is stored, and everything that is asked of it.
+"""The bases U = blockdiag(U_1 .. U_c), orthonormal block by block: their storage and their products.
 
-In: blocks of numbers, the order of their rows, and small maps where rounding has to be made good. Out: the verbs
-`project`, `lift`, `gram`, `diagonal` and `rows`, and facts (sizes, ranks, bytes, type). No one else reads the stored
-arrays, so that bases in a file or on another machine would be a second implementation of these.
+In: blocks of numbers, the order of their rows, and small maps that make up for rounding. Out: `project`, `lift`,
+`gram`, `diagonal` and `rows`, and sizes, ranks, bytes and storage type. Only this class reads the stored arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A symmetric core that keeps only some of its blocks: thousands of clusters, most of them strangers to each other.
+"""A symmetric core that keeps only some of its blocks, for thousands of clusters of which few are coupled.
 
-In: blocks (i, j) with i <= j. Out: products, exact spectra where the core is block-diagonal, ends of the spectrum with
-a bound otherwise, and solves: by Cholesky in a fill-reducing order, by iteration where that would be too large (DESIGN:
-"A dense or a block-sparse core"). Each block is stored once.
+In: blocks (i, j) with i <= j. Out: products, the exact spectrum of a block-diagonal core and bounds for others, and
+solves, by Cholesky in a fill-reducing order, or by iteration if that would be too large. Each block is stored once.
 """
 
 from __future__ import annotations
@@ -26,9 +25,12 @@ from krein.factorization.krylov import Ends, extreme, improve
 
 __all__ = ["BlockSparse", "Ends", "Group"]
 
-SMALL = 512  # up to this many rows dense algebra is quicker than any iteration, and exact
-DENSE_LIMIT = 6000  # up to this many rows a dense eigendecomposition is a matter of seconds
-SOLVE_TOLERANCE = 1e-10  # relative residual asked of the iterative solver
+# Up to SMALL rows dense algebra is faster than any iteration, and exact.
+SMALL = 512
+# Up to DENSE_LIMIT rows a dense eigendecomposition takes seconds.
+DENSE_LIMIT = 6000
+# The iterative solver aims at this relative residual.
+SOLVE_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +44,40 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class BlockSparse:
-    """A symmetric (r, r) matrix made of kept blocks; what is not kept is zero."""
+    """A symmetric (r, r) matrix made of blocks; blocks that are not stored are zero. `from_blocks` makes one.
+
+    Parameters
+    ----------
+    ranks : tuple of int
+        Rows of each diagonal block; r is their sum.
+    groups : tuple of Group
+        The stored blocks, grouped by shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> M = krein.BlockSparse.from_blocks([1, 1, 1], {(0, 0): np.eye(1), (0, 2): np.array([[0.5]])})
+    >>> M.to_dense()
+    array([[1. , 0. , 0.5],
+           [0. , 0. , 0. ],
+           [0.5, 0. , 0. ]])
+    """
 
     ranks: tuple[int, ...]
     groups: tuple[Group, ...]
 
     @classmethod
     def from_blocks(cls, ranks: Sequence[int], blocks: Mapping[tuple[int, int], Array]) -> BlockSparse:
-        """Stack ``blocks[i, j]`` (i <= j, shape (ranks[i], ranks[j])); the lower half is their transpose."""
+        """Return the core of the given blocks.
+
+        Parameters
+        ----------
+        ranks : sequence of int
+            Rows of each diagonal block.
+        blocks : mapping of (i, j) to array of shape (ranks[i], ranks[j])
+            The blocks with i <= j. The lower half is their transpose.
+        """
         by_shape: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
         for i, j in sorted(blocks):
             if not 0 <= i <= j < len(ranks):
@@ -81,7 +109,7 @@ class BlockSparse:
 
     @property
     def n_kept(self) -> int:
-        """How many numbers are held."""
+        """Number of stored entries."""
         return sum(g.values.size for g in self.groups)
 
     @cached_property
@@ -162,7 +190,7 @@ class BlockSparse:
 
     @cached_property
     def graph(self) -> Any:
-        """(c, c), sparse: which blocks have a block with each other."""
+        """(c, c), sparse: which pairs of blocks are coupled."""
         c, (left, right) = len(self.ranks), self._pairs
         half = csr_array((np.ones(len(left), dtype=bool), (left, right)), shape=(c, c))
         return half + half.T
@@ -174,7 +202,7 @@ class BlockSparse:
 
     @cached_property
     def has_spectrum(self) -> bool:
-        """Whether all eigenvalues are affordable, component by component: what DENSE_LIMIT rows would cost."""
+        """Whether all eigenvalues cost at most what those of DENSE_LIMIT dense rows do, component by component."""
         rows = np.bincount(self.components, weights=self.ranks)
         return self.is_block_diagonal or bool((rows**3).sum() <= float(DENSE_LIMIT) ** 3)
 
@@ -207,12 +235,12 @@ class BlockSparse:
     def ends(self) -> Ends:
         """The smallest and largest eigenvalue.
 
-        Small cores are exact, and those that fall apart into components that are not too large. Otherwise Lanczos on
-        r-vectors gives Ritz values with residuals, and block Gershgorin a bound that needs no convergence: every
-        eigenvalue lies within sum_j |M_ij| of one of M_ii's.
+        They are exact for small cores, and for cores of several components that are not too large. Otherwise Lanczos on
+        r-vectors gives Ritz values with residuals, and block Gershgorin gives bounds that hold without convergence:
+        every eigenvalue lies within sum_j |M_ij| of one of M_ii's.
         """
-        apart = self.is_block_diagonal or self.components.max(initial=0) > 0
-        if self.shape[0] <= SMALL or (self.has_spectrum and apart):
+        separable = self.is_block_diagonal or self.components.max(initial=0) > 0
+        if self.shape[0] <= SMALL or (self.has_spectrum and separable):
             values = self.eigenvalues()
             low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
             return Ends(low, high, 0.0, low, high, exact=True)
@@ -281,7 +309,7 @@ class BlockSparse:
         """The inverse of the diagonal blocks of M + shift I; of their absolute value unless M is block-diagonal."""
         inverses = {}
         for i, block in enumerate(self.diagonal_blocks()):
-            plain = dense.is_diagonal(block)  # as of a matrix taken whole
+            plain = dense.is_diagonal(block)  # as in an eigendecomposition
             values, vectors = (np.diagonal(block), None) if plain else np.linalg.eigh(block)
             values = values + shift
             tiny = 10 * len(block) * EPS * float(np.abs(values).max(initial=0.0))

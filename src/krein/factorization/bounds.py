@@ -1,11 +1,11 @@
-"""What the error can be at most: Theorem 3 of MEKA, and the paper's bound after a shift (Sec. 4.2), term by term.
+"""Error bounds: Theorem 3 of MEKA, and the paper's bound after a shift (Sec. 4.2), term by term.
 
 With probability at least 1 - delta over the choice of landmarks,
 
     |K - K~|_F <= |K - K_k|_F + (64 k / l)^(1/4) n K_max (1 + theta)^(1/2) + 2 |Delta|_F
 
 and for an indefinite K = K⁺ - K⁻ with a shift s on the diagonal the sum of the same for both parts, plus sqrt(n) |s|.
-The symbols are the fields of `Parts`. The bounds are loose; they say how each choice enters, not what the error is.
+The symbols are the fields of `Parts`. The bounds are loose: they show how the error depends on each choice.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ __all__ = ["Bound", "Parts", "corrected_bound", "meka_bound"]
 
 @dataclass(frozen=True)
 class Parts:
-    """What the bound needs to know of one psd matrix (K itself, or K⁺, or K⁻).
+    """The quantities of one psd matrix (K itself, K⁺ or K⁻) that the bounds depend on.
 
-    n : its number of rows.
-    tail : |K - K_k|_F, K_k the best approximation of rank k.
-    largest : K_max, the largest diagonal entry.
-    distance : d_max, the largest kernel distance, max_ij sqrt(K_ii + K_jj - 2 K_ij).
-    outside : |Delta|_F, Delta the entries of K outside the diagonal blocks: those MEKA drops or links by sampling.
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    tail : float
+        |K - K_k|_F, with K_k the best approximation of rank k.
+    largest : float
+        K_max, the largest diagonal entry.
+    distance : float
+        d_max, the largest kernel distance, max_ij sqrt(K_ii + K_jj - 2 K_ij).
+    outside : float
+        |Delta|_F, with Delta the entries of K outside the diagonal blocks, which MEKA drops or links by sampling.
     """
 
     n: int
@@ -41,7 +48,7 @@ class Parts:
 
     @classmethod
     def from_matrix(cls, K: Array, labels: Any, rank: int) -> Parts:
-        """Measure a dense psd matrix: O(n³), for small n. ``labels`` are the clusters, ``rank`` is k."""
+        """Compute the quantities of a dense psd matrix in O(n³); ``labels`` are the clusters, ``rank`` is k."""
         K, labels = np.asarray(K, dtype=np.float64), np.asarray(labels)
         if K.ndim != 2 or K.shape[0] != K.shape[1] or labels.shape != K.shape[:1]:
             raise InputError(f"Parts needs a square matrix and a label per row; got {K.shape} and {labels.shape}.")
@@ -60,10 +67,20 @@ class Parts:
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound on a Frobenius error: the sum of its terms, by name."""
+    """A bound of a Frobenius error.
+
+    Attributes
+    ----------
+    total : float
+        The bound, the sum of its terms.
+    terms : dict of str to float
+        The terms by name.
+    failure : float
+        The probability with which the bound may fail.
+    """
 
     terms: dict[str, float] = field(default_factory=dict)
-    failure: float = 0.05  # it may fail with this probability
+    failure: float = 0.05
 
     @property
     def total(self) -> float:
@@ -75,13 +92,25 @@ class Bound:
 
 
 def meka_bound(parts: Parts, rank: int, n_landmarks: int, failure: float = 0.05) -> Bound:
-    """Return Theorem 3 of MEKA for a psd K: terms "tail", "sampling" and "outside".
+    """Return the bound of Theorem 3 of MEKA for a psd matrix.
 
-    ``rank`` is k, the total rank; ``n_landmarks`` is l, the landmarks in all, k <= l <= n; ``failure`` is delta, the
-    probability with which the bound may fail. "tail" is |K - K_k|_F; "outside" is 2 |Delta|_F; "sampling" is
-    (64 k / l)^(1/4) n K_max sqrt(1 + theta) with
-    theta = sqrt((n - l) / (n - 1/2) / beta(l, n) log(1 / delta)) d_max / sqrt(K_max),
-    beta(l, n) = 1 - 1 / (2 max(l, n - l)).
+    Parameters
+    ----------
+    parts : Parts
+        Quantities of the matrix.
+    rank : int
+        k, the total rank.
+    n_landmarks : int
+        l, the number of all landmarks, k <= l <= n.
+    failure : float, default=0.05
+        delta, the probability with which the bound may fail.
+
+    Returns
+    -------
+    Bound
+        "tail" is |K - K_k|_F, "outside" is 2 |Delta|_F, and "sampling" is (64 k / l)^(1/4) n K_max sqrt(1 + theta) with
+        theta = sqrt((n - l) / (n - 1/2) / beta(l, n) log(1 / delta)) d_max / sqrt(K_max) and
+        beta(l, n) = 1 - 1 / (2 max(l, n - l)).
     """
     return Bound(_terms(parts, rank, n_landmarks, failure, ""), failure)
 
@@ -89,9 +118,23 @@ def meka_bound(parts: Parts, rank: int, n_landmarks: int, failure: float = 0.05)
 def corrected_bound(
     positive: Parts, negative: Parts, rank: int, n_landmarks: int, shift: float, failure: float = 0.05
 ) -> Bound:
-    """Return the paper's bound after a shift, K = K⁺ - K⁻: both parts' terms (suffixed + and -) and sqrt(n) |shift|.
+    """Return the paper's bound for an indefinite matrix K = K⁺ - K⁻ after a shift.
 
-    Both parts' statements have to hold, so each is used at half of ``failure``.
+    Parameters
+    ----------
+    positive, negative : Parts
+        Quantities of K⁺ and K⁻.
+    rank, n_landmarks : int
+        As in `meka_bound`.
+    shift : float
+        s, which is added to the diagonal.
+    failure : float, default=0.05
+        The probability with which the bound may fail; each of the two parts may fail with half of it.
+
+    Returns
+    -------
+    Bound
+        The terms of both parts, with the suffixes + and -, and "shift", sqrt(n) |s|.
     """
     if positive.n != negative.n:
         raise InputError(f"Both parts must have the same number of rows; got {positive.n} and {negative.n}.")

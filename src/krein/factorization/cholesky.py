@@ -19,10 +19,14 @@ from krein.arrays import Array, Indices
 
 __all__ = ["BlockCholesky", "Elimination", "elimination", "factorize"]
 
-BYTES_LIMIT = 2 * 2**30  # of a factor; beyond, iterations take over
-FLOPS_LIMIT = 1e12  # a minute or two of one core
-PADDING = 0.1  # the share of zeros that two panels may hold for being one: longer products, fewer of them
-STRIP = 512  # columns of an update formed at a time: what lies above the diagonal is not computed, memory stays small
+# A factor may take at most BYTES_LIMIT bytes; iterative solvers are used beyond.
+BYTES_LIMIT = 2 * 2**30
+# A factorization may take at most FLOPS_LIMIT operations, one or two minutes of one processor core.
+FLOPS_LIMIT = 1e12
+# Two panels are merged if at most this share of the result is zeros, so that products are fewer and longer.
+PADDING = 0.1
+# Updates are computed STRIP columns at a time, to save memory and most of what lies above the diagonal.
+STRIP = 512
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
-"""What is asked of a core M, dense (an ndarray) or block-sparse alike; no one else needs to know which it is.
+"""The interface to a core M, which is either dense (an ndarray) or block-sparse.
 
-Its blocks, norm and spectrum, T M Tᵀ, the weights of its rows, symmetry, solves and determinants.
+In: a core of either kind. Out: its blocks, norm and spectrum, T M Tᵀ, the weights of its rows, solves and determinants.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def check_symmetric(core: Array | BlockSparse, name: str = "The core") -> None:
     groups = (Group(np.arange(1), np.arange(1), core[None]),) if is_dense(core) else core.groups
     size = gap = 0.0
     for g in groups:
-        diagonal = np.array_equal(g.left, g.right) and g.values.ndim == 3  # a bare diagonal mirrors itself
+        diagonal = np.array_equal(g.left, g.right) and g.values.ndim == 3  # a stored diagonal is symmetric
         values = g.values if g.values.ndim == 3 else g.values[:, None]
         for part, mirrored in dense.strips(values):  # no copy of the whole is made
             if not np.isfinite(part).all():

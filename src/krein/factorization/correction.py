@@ -1,8 +1,8 @@
-"""Making it psd, exactly: a function of the spectrum applied to the core.
+"""Corrections of an indefinite matrix: a function of the spectrum, applied exactly to the core.
 
-In: K ~ U M Uᵀ + s I. Out: the factorization of f(K), f one of none, shift, clip, flip, square (paper, Sec. 4). Because
-U is orthonormal, f acts on the core's eigenvalues alone: M <- V (f(lambda + s) - f(s)) Vᵀ, s <- f(s). Clipping the
-paper's L instead is not the nearest psd matrix, since its Q is not orthonormal; clipping M is.
+In: K ~ U M Uᵀ + s I. Out: the factorization of f(K), where f is shift, clip, flip or square (paper, Sec. 4). U is
+orthonormal, so f acts on the eigenvalues of the core alone: M <- V (f(lambda + s) - f(s)) Vᵀ, s <- f(s). Clipping M
+gives the nearest psd matrix. Clipping the paper's L does not, since Q is not orthonormal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,21 @@ CORRECTIONS = ("none", "shift", "clip", "flip", "square")
 
 
 def psd_shift(f: Factorization) -> float:
-    """Return the smallest s >= 0 that makes ``f + s I`` psd; an estimate for a large block-sparse core.
+    """Return the smallest s >= 0 that makes f + s I psd.
 
-    U is orthonormal, so f has the eigenvalues of its core, plus its shift, and the shift itself besides: O(r³),
-    whatever n. For a block-sparse core it is a Ritz value with its residual added, or the Gershgorin bound if smaller.
+    U is orthonormal, so the eigenvalues of f are those of its core plus its shift, and the shift itself. This costs
+    O(r³) operations for any n. For a large block-sparse core it is an estimate: a Ritz value with its residual added,
+    or the Gershgorin bound if that is smaller.
+
+    Parameters
+    ----------
+    f : Factorization
+        The matrix.
+
+    Returns
+    -------
+    float
+        The shift.
     """
     ends = f.ends()
     if ends.exact:
@@ -40,10 +51,34 @@ def psd_shift(f: Factorization) -> float:
 def correct(
     f: Factorization, how: str, *, estimate: str = "exact", factor: float = 1.0, random_state: Any = None
 ) -> Factorization:
-    """Return the factorization of f(K): "none", "shift", "clip" (nearest psd matrix), "flip" (|K|), "square" (K²).
+    """Make a factorization psd.
 
-    "shift" adds what is missing to be psd, times ``factor`` (the paper's experiments used 2): by default |lambda_min|
-    exactly from the core; ``estimate="lanczos"`` takes the paper's estimate on n-vectors with its residual added.
+    Parameters
+    ----------
+    f : Factorization
+        The matrix K.
+    how : {"none", "shift", "clip", "flip", "square"}
+        Return K itself, K + s I with the smallest s that makes it psd, the nearest psd matrix (negative eigenvalues
+        become 0), |K| (negative eigenvalues change their sign), or K².
+    estimate : {"exact", "lanczos"}, default="exact"
+        For "shift": compute s from the core, or estimate it by Lanczos on K as in the paper, with the residual added.
+    factor : float, default=1.0
+        For "shift": s is multiplied by it. At least 1; the paper's experiments used 2.
+    random_state : int, RandomState, Generator or None, default=None
+        Starts Lanczos.
+
+    Returns
+    -------
+    Factorization
+        The corrected matrix, with the bases of ``f``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> f = krein.Factorization.from_blocks([np.eye(2)], np.diag([3.0, -1.0]), order=np.arange(2))
+    >>> krein.correct(f, "clip").eigenvalues()
+    array([0., 3.])
     """
     if not isinstance(f, Factorization):
         raise InputError(
@@ -66,7 +101,7 @@ def correct(
 
 
 def changed(how: str, values: Array, shift: float) -> tuple[Array, float]:
-    """The eigenvalues of a core and the shift after "clip", "flip" or "square": f(lambda + s) - f(s) and f(s)."""
+    """Return f(lambda + s) - f(s) and f(s), f being "clip", "flip" or "square": the new eigenvalues and shift."""
     changes: dict[str, Callable[[Array], Array]] = {
         "clip": lambda x: np.maximum(x, 0.0),
         "flip": np.abs,

@@ -1,4 +1,4 @@
-"""Dense symmetric matrices, alone or stacked: solves, determinants, bounds, and what to say where there is none."""
+"""Dense symmetric matrices, single or stacked: solves, determinants, eigenvalues and bounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def solve(M: Array, b: Array, t: float) -> Array:
         factor = scipy.linalg.cho_factor(moved, check_finite=False)
         if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
             return np.asarray(scipy.linalg.cho_solve(factor, b))
-    except scipy.linalg.LinAlgError:  # indefinite is a fair question, singular is not
+    except scipy.linalg.LinAlgError:  # indefinite matrices are solved by eigenvalues below
         pass
     values, vectors = np.linalg.eigh(moved)
     if np.abs(values).min() <= 10 * len(M) * EPS * np.abs(values).max():
@@ -44,7 +44,7 @@ def solve(M: Array, b: Array, t: float) -> Array:
 
 
 def eigh(M: Array) -> tuple[Array, Array]:
-    """Eigenvalues, ascending, and vectors; a diagonal matrix, as the core of a matrix taken whole is, has its own."""
+    """Eigenvalues, ascending, and eigenvectors; those of a diagonal matrix are read off."""
     if not is_diagonal(M):
         return np.linalg.eigh(M)
     order = np.argsort(np.diagonal(M), kind="stable")
@@ -70,7 +70,7 @@ def has_cholesky(M: Array, t: float) -> bool:
 
 
 def is_diagonal(M: Array) -> bool:
-    """Whether nothing stands off the diagonal."""
+    """Whether all entries off the diagonal are zero."""
     return bool(np.count_nonzero(M) == np.count_nonzero(np.diagonal(M)))
 
 

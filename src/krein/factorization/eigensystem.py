@@ -1,7 +1,7 @@
-"""A core in, its eigenvalues and vectors out, component by component: what ridge paths, evidence and features need.
+"""The eigendecomposition of a core, component by component; ridge, evidence and features use it.
 
-M = V diag(lambda) Vᵀ. A block-sparse core that falls apart into small components has a block-diagonal V, and so every
-function of it has the same components: f(M) is as sparse as M. One decomposition serves every f.
+In: a core M. Out: M = V diag(lambda) Vᵀ. For a block-sparse core of several components V is block-diagonal, and every
+function f(M) has the same components.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The one value: K ~ U M Uᵀ + s I, with U = blockdiag(U_1 .. U_c) orthonormal block by block, and what follows from it.
+"""The approximated matrix, K ~ U M Uᵀ + s I with U = blockdiag(U_1 .. U_c) orthonormal, and its linear algebra.
 
 In: bases, a core, an order and a shift (the paper's Q, L through `from_links`). Out: products, rows, spectrum, solves
-and determinants, none of which forms an n x n or n x r matrix. Everything above needs only the five verbs `project`,
-`lift`, `gram`, `diagonal` and `rows`. Row order is the caller's in everything public; `bases` and `order` alone show
-the inner one.
+and determinants, none of which forms an n x n or n x r matrix. Solvers and estimators need only the methods `project`,
+`lift`, `gram`, `diagonal` and `rows`. Rows are in the caller's order everywhere except in `bases` and `order`.
 """
 
 from __future__ import annotations
@@ -50,10 +49,36 @@ UNCOUPLED_CORE = 512
 
 @dataclass(frozen=True, eq=False)
 class Factorization:
-    """K ~ U M Uᵀ + shift I, with U = diag(U_1, ..., U_c) orthonormal block by block."""
+    """A symmetric n x n matrix U M Uᵀ + shift I with U = diag(U_1, ..., U_c) orthonormal block by block.
 
-    bases: Bases  # U, and the order of its rows
-    core: Array | BlockSparse  # M, symmetric, shape (r, r), r = sum of k_i
+    It is immutable. ``f @ x`` multiplies by it, `solve`, `logdet` and `eigenvalues` are exact and cost O(n k + r³) at
+    most, for blocks of rank k and a dense core of rank r. `approximate` builds one from objects and a kernel,
+    `from_blocks` and `from_links` from arrays.
+
+    Parameters
+    ----------
+    bases : Bases
+        U, and the order of its rows.
+    core : ndarray of shape (r, r) or BlockSparse
+        M, symmetric; r is the sum of the ranks k_i of the blocks.
+    shift : float, default=0.0
+        Added to the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> U = np.array([[0.6], [0.8]])
+    >>> f = krein.Factorization.from_blocks([U], np.array([[2.0]]), order=np.arange(2), shift=1.0)
+    >>> f.to_dense().round(2)
+    array([[1.72, 0.96],
+           [0.96, 2.28]])
+    >>> f.solve(f @ np.ones(2)).round(6)
+    array([1., 1.])
+    """
+
+    bases: Bases
+    core: Array | BlockSparse
     shift: float = 0.0
 
     def __post_init__(self) -> None:
@@ -73,7 +98,21 @@ class Factorization:
         shift: float = 0.0,
         maps: Sequence[Array] | None = None,
     ) -> Factorization:
-        """Return U M Uᵀ + shift I from orthonormal blocks U_i, or from what is stored of them and their maps."""
+        """Return U M Uᵀ + shift I from its blocks.
+
+        Parameters
+        ----------
+        blocks : sequence of arrays
+            Orthonormal U_i of shape (n_i, k_i), or B_i with U_i = B_i A_i if ``maps`` are given.
+        core : ndarray of shape (r, r) or BlockSparse
+            M, symmetric.
+        order : integer array of shape (n,)
+            order[p] is the row of the matrix that stands at position p of the stacked blocks.
+        shift : float, default=0.0
+            Added to the diagonal.
+        maps : sequence of arrays or None, default=None
+            A_i, which make up for the rounding of blocks that are stored in fewer bytes.
+        """
         return cls(Bases(tuple(blocks), order, None if maps is None else tuple(maps)), core, shift)
 
     @classmethod
@@ -82,7 +121,18 @@ class Factorization:
     ) -> Factorization:
         """Return the paper's Q L Qᵀ + shift I in orthonormal form.
 
-        With the block QR Q_i = U_i R_i the same matrix is U (R L Rᵀ) Uᵀ. Costs n k² and changes nothing but rounding.
+        With Q_i = U_i R_i (QR) the same matrix is U (R L Rᵀ) Uᵀ. This costs n k² operations and is exact to rounding.
+
+        Parameters
+        ----------
+        Q_blocks : sequence of arrays of shape (n_i, k_i)
+            The diagonal blocks of Q.
+        L : ndarray of shape (r, r) or BlockSparse
+            The link matrix, symmetric.
+        order : integer array of shape (n,) or None, default=None
+            order[p] is the row of the matrix that stands at position p of Q; None means they are the same.
+        shift : float, default=0.0
+            Added to the diagonal.
         """
         blocks = [np.asarray(Q, dtype=np.float64) for Q in Q_blocks]
         if not blocks or any(Q.ndim != 2 for Q in blocks):
@@ -100,7 +150,7 @@ class Factorization:
         kept = np.arange(n) if order is None else np.asarray(order)
         return cls.from_blocks([U for U, _ in pairs], core, kept, float(shift))
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @property
     def order(self) -> Indices:
@@ -153,11 +203,11 @@ class Factorization:
         )
 
     def _repr_html_(self) -> str:
-        from krein.report import summary  # a notebook's business
+        from krein.report import summary  # only notebooks need it
 
         return summary.factorization(self)
 
-    # -- the five verbs --------------------------------------------------------------------------------------------
+    # -- products --------------------------------------------------------------------------------------------------
 
     def project(self, x: Array) -> Array:
         """Uᵀx for x of shape (n,) or (n, p)."""
@@ -190,11 +240,11 @@ class Factorization:
         return np.ascontiguousarray(out)
 
     def basis_rows(self, indices: Any) -> sp.csr_matrix:
-        """The rows ``indices`` of U, sparse: each has the columns of its own block alone."""
+        """The rows ``indices`` of U as a sparse matrix; each row is zero outside the columns of its block."""
         return self.bases.rows(check_indices(indices, self.shape[0]))
 
     def entries(self, rows: Any, cols: Any) -> Array:
-        """The entries (rows x cols) of U M Uᵀ + shift I, from the blocks of the core they meet alone."""
+        """The entries (rows x cols) of the matrix; only the blocks of the core that they need are used."""
         here, there = check_indices(rows, self.shape[0]), check_indices(cols, self.shape[0])
         out = np.zeros((len(here), len(there)))
         rights = {j: (yours, right) for j, yours, right in self.bases.by_block(there)}
@@ -226,10 +276,10 @@ class Factorization:
         )
 
     def astype(self, dtype: Any) -> Factorization:
-        """The same matrix with bases stored as float64, float32, float16 or int8; the core is carried over exactly.
+        """Return the matrix with its bases stored as float64, float32, float16 or int8.
 
-        The new bases are orthonormal again (through `maps`) and the core is the old matrix seen in them,
-        M <- T M Tᵀ with T_i = (new U_i)ᵀ U_i: the nearest matrix with those bases, and psd if M is.
+        `maps` make the new bases orthonormal. The new core is T M Tᵀ with T_i = (new U_i)ᵀ U_i, the projection of the
+        old matrix to the new bases: it is the nearest matrix with those bases, and psd if M is.
         """
         name = dtype_name(dtype)
         if name == self.dtype and (self.maps is None) == (name == "float64"):
@@ -251,7 +301,7 @@ class Factorization:
         return self._core_eigenvalues + self.shift
 
     def ends(self) -> Ends:
-        """The smallest and largest eigenvalue of the n x n matrix with what is known of their error."""
+        """The smallest and largest eigenvalue of the n x n matrix, with bounds of their errors."""
         if is_dense(self.core):
             values = self._core_eigenvalues
             low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
@@ -271,7 +321,7 @@ class Factorization:
         return self.ends().smallest
 
     def n_negative(self, tol: float | None = None) -> int:
-        """How many of the n eigenvalues are below -tol, by default 10 r u |M|."""
+        """The number of eigenvalues below -tol; by default tol is 10 r eps |M|, eps the rounding unit."""
         values = self.eigenvalues()
         if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 <= tol < math.inf):
             raise InputError(f"tol must be a number of at least 0, or None; got {tol!r}.")

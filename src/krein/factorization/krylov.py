@@ -1,7 +1,7 @@
-"""What products alone can do: one end of a spectrum, and solves, for a core too large or too full to factor.
+"""Krylov methods for a core that is too large to factor: one end of the spectrum, and solves.
 
-In: x -> A x for symmetric A. Out: an eigenvalue with its residual, a solution with its own. Both are honest: what the
-iteration claims is not used, the residual is computed.
+In: x -> A x for symmetric A. Out: an eigenvalue or a solution, each with its residual, which is computed from the
+result and not taken from the iteration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How negative can it get: Lanczos on any operator, Gershgorin's bound, and a certificate for a factorization.
+"""The smallest eigenvalue: Lanczos on any operator, Gershgorin's bound, and a certificate for a factorization.
 
-In: an operator, or a factorization. Out: estimates that carry their own error. Section 4.1 of the paper, and what it
-takes to rely on it: plain Lanczos underestimates |lambda_min| often enough that its residual has to be added.
+In: an operator, or a factorization. Out: estimates with their errors (paper, Sec. 4.1). Plain Lanczos often
+underestimates |lambda_min|, so its residual is added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from tqdm import tqdm
 
-from krein.arrays import EPS, Array, seed_from, stream
+from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
 from krein.factorization.blocksparse import DENSE_LIMIT
 from krein.factorization.core import is_dense, map_entries, to_dense
@@ -23,35 +23,71 @@ from krein.factorization.factorization import Factorization
 
 __all__ = ["Certificate", "GershgorinBound", "LanczosResult", "certify", "gershgorin", "lanczos"]
 
-STREAMED_ROWS = 20_000  # up to this n Gershgorin looks at every row
+# Gershgorin's bound uses every row of a matrix of at most STREAMED_ROWS rows, and SAMPLED_ROWS rows of a larger one.
+STREAMED_ROWS = 20_000
 SAMPLED_ROWS = 2_000
-STRIP = 2**24  # numbers of a strip of rows
+# Rows are computed in strips of at most STRIP entries.
+STRIP = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class LanczosResult:
-    """What Lanczos found: an eigenvalue lies within ``residual`` of ``smallest``; a smaller one may be missed."""
+    """The result of `lanczos`.
+
+    Attributes
+    ----------
+    smallest, largest : float
+        The smallest and largest Ritz value. An eigenvalue lies within the residual of each, but may not be the last.
+    residual, residual_largest : float
+        Residual norms of these two.
+    shift : float
+        What makes the matrix psd, max(0, residual - smallest).
+    iterations : int
+        Number of products.
+    ritz_values : ndarray
+        All Ritz values but the spurious ones, ascending.
+    n_spurious : int
+        Number of Ritz values that are artefacts of lost orthogonality; they are ignored.
+    """
 
     smallest: float
     largest: float
-    residual: float  # of the smallest Ritz value
+    residual: float
     residual_largest: float
     iterations: int
-    ritz_values: Array  # the genuine ones, ascending
-    n_spurious: int  # Ritz values recognised as artefacts of lost orthogonality and ignored
+    ritz_values: Array
+    n_spurious: int
 
     @property
     def shift(self) -> float:
-        """What to add to be psd, with the residual on top: max(0, residual - smallest)."""
+        """The shift that makes the matrix psd, with the residual added: max(0, residual - smallest)."""
         return max(0.0, self.residual - self.smallest)
 
 
 def lanczos(operator: Any, iterations: int | None = None, random_state: Any = None, verbose: int = 0) -> LanczosResult:
-    """Estimate the ends of a symmetric operator's spectrum from products alone, by default 2 sqrt(n) of them.
+    """Estimate the smallest and largest eigenvalue of a symmetric operator from products with it.
 
-    No reorthogonalisation, so two vectors are kept whatever the number of steps. The price is spurious Ritz values;
-    after Cullum and Willoughby a simple eigenvalue of the tridiagonal T that is also one of T without its first row
-    and column belongs to no eigenvector, and is ignored.
+    Parameters
+    ----------
+    operator : array, sparse matrix, LinearOperator or Factorization, shape (n, n)
+        Anything symmetric with ``shape`` and ``@``.
+    iterations : int or None, default=None
+        Number of products; None means 2 sqrt(n).
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the starting vector.
+    verbose : int, default=0
+        Whether a progress bar is shown.
+
+    Returns
+    -------
+    LanczosResult
+        Both ends, their residuals, and the shift that makes the operator psd.
+
+    Notes
+    -----
+    Vectors are not reorthogonalised, so only two are kept. This causes spurious Ritz values. After Cullum and
+    Willoughby, a simple eigenvalue of the tridiagonal T that is also one of T without its first row and column is
+    spurious, and ignored.
     """
     n = _check_operator(operator)
     if iterations is not None and not (isinstance(iterations, int | np.integer) and iterations >= 1):
@@ -80,7 +116,7 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
             raise InputError(
                 f"lanczos needs a symmetric operator; uᵀAv is {mirrored:.4g}, vᵀAu is {before:.4g}. Pass (A + Aᵀ) / 2."
             )
-        if beta <= 10 * EPS * size:  # an invariant subspace: nothing more to see from this start
+        if beta <= 10 * EPS * size:  # an invariant subspace
             betas[j], steps = 0.0, j + 1
             break
         previous, vector = vector, image / beta
@@ -136,9 +172,18 @@ def _check_operator(operator: Any) -> int:
 
 @dataclass(frozen=True)
 class GershgorinBound:
-    """No eigenvalue is below ``lower``. ``sampled`` is the lowest disc among the rows that were looked at.
+    """The result of `gershgorin`.
 
-    With 95 % confidence at most ``uncovered`` of all rows have a disc below ``sampled``; 0 if all were seen.
+    Attributes
+    ----------
+    lower : float
+        No eigenvalue is below it.
+    sampled : float
+        The lowest disc among the rows that were used.
+    n_rows : int
+        Number of rows that were used.
+    uncovered : float
+        With 95 % confidence at most this share of all rows has a disc below ``sampled``; 0 if all rows were used.
     """
 
     lower: float
@@ -150,9 +195,20 @@ class GershgorinBound:
 def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None) -> GershgorinBound:
     """Bound the smallest eigenvalue by row sums (paper, Sec. 4.2): lambda >= min_i K_ii - sum_{j != i} |K_ij|.
 
-    Up to 20,000 rows are streamed in strips: n² k work, a strip's memory. Beyond, or with ``n_rows``, a sample is
-    looked at, and ``lower`` comes from |K_ij| <= (|U| |M| |U|ᵀ)_ij instead, which costs one product and holds for all.
-    ``matrix`` is a Factorization, or anything with `shape` and `rows(indices)` (then all rows must be streamed).
+    Parameters
+    ----------
+    matrix : Factorization, or an object with ``shape`` and ``rows(indices)``
+        The matrix. Only a Factorization can be sampled.
+    n_rows : int or None, default=None
+        Number of rows that are used. None means all up to n = 20,000, which costs n² k operations, and 2,000 beyond.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the sample.
+
+    Returns
+    -------
+    GershgorinBound
+        If all rows are used, ``lower`` is Gershgorin's bound. Otherwise it is the weaker bound that follows from
+        |K_ij| <= (|U| |M| |U|ᵀ)_ij, which costs one product and holds for all rows.
     """
     if not (hasattr(matrix, "shape") and hasattr(matrix, "rows")):
         raise InputError(f"gershgorin needs a matrix with shape and rows(indices); got {type(matrix).__name__}.")
@@ -163,14 +219,13 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
     if sampled and not isinstance(matrix, Factorization):
         raise InputError(
             f"A sampled Gershgorin bound ({n_rows or SAMPLED_ROWS} of {n} rows) needs a Factorization; got "
-            f"{type(matrix).__name__}. Pass n_rows={n} to look at every row."
+            f"{type(matrix).__name__}. Pass n_rows={n} to use every row."
         )
     count = min(n, SAMPLED_ROWS if n_rows is None else n_rows) if sampled else n
     rows = np.sort(stream(seed_from(random_state), 0).choice(n, count, replace=False)) if sampled else np.arange(n)
     lowest = math.inf
-    step = max(1, STRIP // n)
-    for start in range(0, count, step):
-        wanted = rows[start : start + step]
+    for part in strips(count, n, STRIP):
+        wanted = rows[part]
         strip = matrix.rows(wanted)
         centre = strip[np.arange(len(wanted)), wanted]
         lowest = min(lowest, float((centre + np.abs(centre) - np.abs(strip).sum(1)).min()))
@@ -180,7 +235,7 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
 
 
 def _absolute_bound(f: Factorization) -> float:
-    """The lowest disc if every |K_ij| were as large as (|U| |M| |U|ᵀ)_ij + |shift| [i = j], which it never exceeds."""
+    """Gershgorin's bound with every |K_ij| replaced by its upper bound (|U| |M| |U|ᵀ)_ij + |shift| [i = j]."""
     sizes = map_entries(f.core, np.abs)
     columns = np.zeros(f.rank)  # |U|ᵀ 1
     for i, (_, cols) in enumerate(f.spans):
@@ -197,26 +252,54 @@ def _absolute_bound(f: Factorization) -> float:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Whether a factorization is psd: ``margin`` is its smallest eigenvalue (or a bound from below), ``tolerance`` the
-    rounding it was allowed.
+    """The result of `certify`; true if the matrix is psd.
+
+    Attributes
+    ----------
+    psd : bool
+        Whether the matrix is psd up to rounding.
+    margin : float
+        The smallest eigenvalue, or a lower bound of it.
+    tolerance : float
+        Eigenvalues above -tolerance count as rounding.
+    rigorous : bool
+        False if the core is too large to factor, so that only a Ritz value minus its residual is known.
     """
 
     psd: bool
     margin: float
     tolerance: float
-    rigorous: bool  # False where a core too large to factor left only a Ritz value minus its residual to go by
+    rigorous: bool
 
     def __bool__(self) -> bool:
         return self.psd
 
 
 def certify(f: Factorization) -> Certificate:
-    """Decide whether ``f`` is psd up to rounding.
+    """Decide whether a factorization is psd up to rounding.
 
-    U is orthonormal, so f is psd exactly when M + shift I is and, if r < n, shift >= 0. The proof is a Cholesky
-    factorization of M + (shift + eps) I with eps = 10 r u (|M| + |shift|): it exists or it does not. O(r³), for the
-    margin too; large block-sparse cores are decided by block Gershgorin or a Rayleigh quotient where those can, and
-    else by a Cholesky factorization that fills in as few blocks as it can.
+    U is orthonormal, so f is psd exactly if M + shift I is and, for r < n, shift >= 0. The proof is a Cholesky
+    factorization of M + (shift + tolerance) I with tolerance = 10 r eps (|M| + |shift|), eps the rounding unit. This
+    costs O(r³) operations. Large block-sparse cores are decided by block Gershgorin or by a Rayleigh quotient if
+    possible, and otherwise by a sparse Cholesky factorization.
+
+    Parameters
+    ----------
+    f : Factorization
+        The matrix.
+
+    Returns
+    -------
+    Certificate
+        Whether the matrix is psd, with the smallest eigenvalue or a bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> f = krein.Factorization.from_blocks([np.eye(2)], np.diag([3.0, -1.0]), order=np.arange(2))
+    >>> bool(krein.certify(f)), bool(krein.certify(krein.correct(f, "shift")))
+    (False, True)
     """
     if not isinstance(f, Factorization):
         raise InputError(f"certify needs a Factorization; got {type(f).__name__}. Use lanczos for other operators.")
@@ -234,14 +317,14 @@ def certify(f: Factorization) -> Certificate:
         return Certificate(False, ends.smallest, tolerance, rigorous=True)
     low = ends.smallest - ends.residual
     if f.rank <= DENSE_LIMIT or (not is_dense(f.core) and f.core.can_factor):
-        proven = _has_cholesky(f, tolerance)  # and that overrules what Lanczos saw
+        proven = _has_cholesky(f, tolerance)  # a proof, whatever Lanczos found
         margin = max(low, -tolerance) if proven else min(low, -tolerance)
         return Certificate(bool(outside and proven), margin, tolerance, rigorous=True)
     return Certificate(bool(outside and low >= -tolerance), low, tolerance, rigorous=False)
 
 
 def _check_orthonormal(f: Factorization) -> None:
-    """Refuse bases that are not orthonormal: UᵀU z = z for a random z, or nothing here is true. n k work."""
+    """Refuse bases that are not orthonormal: UᵀU z = z is checked for a random z, with n k operations."""
     z = stream(0, 0).standard_normal(f.rank)
     gap = float(np.linalg.norm(f.project(f.lift(z)) - z)) if f.rank else 0.0
     if not gap <= 1e-6 * float(np.linalg.norm(z)):

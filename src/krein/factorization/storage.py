@@ -1,7 +1,7 @@
-"""Bases in fewer bytes: an orthonormal U_i in, stored numbers B_i and a small map A_i out, U_i ~ B_i A_i.
+"""Storage of bases in fewer bytes: an orthonormal U_i in, stored numbers B_i and a small map A_i out, U_i ~ B_i A_i.
 
-Rounding costs orthonormality, so the map is chosen to give it back: B_i A_i has orthonormal columns to rounding in
-float64, whatever B_i is stored in, and everything exact about the core stays exact (DESIGN: "More rank per byte").
+Rounded columns are not orthonormal. The map restores this: B_i A_i is orthonormal to the rounding of float64 for every
+storage type, so the spectrum of the core stays that of the matrix.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from krein.arrays import Array
+from krein.arrays import Array, strips
 from krein.errors import one_of
 
 __all__ = [
@@ -27,9 +27,12 @@ __all__ = [
 ]
 
 STORAGE = ("float64", "float32", "float16", "int8")
-TILE = 2**17  # numbers converted to float64 at a time: what a core's own cache holds,
-TILE_ROWS = 512  # but at least so many rows: products with fewer would read a large factor again and again
-SPARSE = 4  # rows for one that is not zero, from which on it pays to pick those
+# Bases are converted to float64 in tiles of TILE entries, which fit into the cache of a processor core.
+TILE = 2**17
+# A tile has at least TILE_ROWS rows; with fewer, products would read a large factor too often.
+TILE_ROWS = 512
+# Nonzero rows are selected before a product if at most one row in SPARSE is nonzero.
+SPARSE = 4
 
 
 class _Small(NamedTuple):
@@ -154,7 +157,7 @@ def compress(basis: Array, name: str, weights: Array) -> tuple[Any, Array, Array
     else:
         turn, strength, _ = np.linalg.svd(weights)  # (k, k), (k,)
         peak = np.zeros(k)
-        for rows in _strips(basis):
+        for rows in strips(len(basis), basis.shape[1], TILE):
             np.maximum(peak, np.abs(basis[rows] @ turn).max(0), out=peak)
         peak[peak == 0.0] = 1.0
         stored, combine = _rounded(basis, turn, peak, strength, name)
@@ -171,7 +174,7 @@ def _rounded(basis: Array, turn: Array, peak: Array, strength: Array, name: str)
     step = peak / kind.full
     coarse = np.empty(basis.shape, dtype=name)
     lost = np.zeros(len(peak))  # squared norm of each column's rounding error
-    for rows in _strips(basis):
+    for rows in strips(len(basis), basis.shape[1], TILE):
         exact = (basis[rows] @ turn) / step
         coarse[rows] = np.rint(exact) if name == "int8" else exact
         lost += ((exact - coarse[rows]) ** 2).sum(0)
@@ -186,13 +189,7 @@ def _rounded(basis: Array, turn: Array, peak: Array, strength: Array, name: str)
         return coarse, np.diag(step)
     stored = np.empty((len(basis), len(peak) + len(doubled)), dtype=name)
     stored[:, : len(peak)] = coarse
-    for rows in _strips(basis):
+    for rows in strips(len(basis), basis.shape[1], TILE):
         left_over = (basis[rows] @ turn[:, doubled]) / step[doubled] - coarse[rows][:, doubled]
         stored[rows, len(peak) :] = np.rint(left_over * kind.finer) if name == "int8" else left_over * kind.finer
     return stored, np.concatenate([np.diag(step), np.diag(step)[doubled] / kind.finer])
-
-
-def _strips(basis: Array) -> Iterator[slice]:
-    step = max(1, TILE // max(1, basis.shape[1]))
-    for start in range(0, len(basis), step):
-        yield slice(start, min(start + step, len(basis)))

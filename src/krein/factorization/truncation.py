@@ -1,42 +1,57 @@
-"""Similarities outside the kernel's range: how many there are, and what to do about them (the paper's conclusion).
+"""Similarities outside the range of the kernel: their share, and the truncated matrix (the paper's conclusion).
 
-An approximated RBF kernel can hold negative similarities, although the kernel has none. In: a factorization and the
-range a kernel declares. Out: their share, by sampling; rows truncated on request; and the truncated matrix, which is no
-longer U M Uᵀ, as a streamed operator whose Lanczos shift makes it psd.
+An approximated RBF kernel matrix can hold negative entries, although the kernel has none. In: a factorization and the
+range that the kernel declares. Out: the share of entries outside, by sampling, and the matrix with every entry clipped
+to the range. That is no longer U M Uᵀ, so it is an operator that computes rows; a shift by Lanczos makes it psd.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import Array, seed_from, stream
+from krein.arrays import Array, seed_from, stream, strips
 from krein.errors import InputError
 from krein.factorization.factorization import Factorization
 from krein.factorization.spectrum import LanczosResult, lanczos
 
 __all__ = ["OutOfRange", "Truncated", "out_of_range", "truncate"]
 
-STRIP = 2**23  # entries streamed at a time
-STUDENT_95 = 1.97  # two-sided, some 200 degrees of freedom
+# Rows are computed in strips of at most STRIP entries.
+STRIP = 2**23
+# This quantile of Student's distribution, for about 200 degrees of freedom, gives two-sided 95 % intervals.
+STUDENT_95 = 1.97
 
 
 @dataclass(frozen=True)
 class OutOfRange:
-    """The share of entries of U M Uᵀ outside [low, high], between ``at_least`` and ``at_most`` with 95 % confidence."""
+    """The result of `out_of_range`.
+
+    Attributes
+    ----------
+    share : float
+        Share of the entries of U M Uᵀ that lie outside the range.
+    at_least, at_most : float
+        Ends of its 95 % confidence interval.
+    smallest, largest : float
+        Extreme entries among those that were computed.
+    n_entries : int
+        Number of entries that were computed.
+    exact : bool
+        Whether all entries were computed.
+    """
 
     share: float
     at_least: float
     at_most: float
-    smallest: float  # the extreme entries among those seen
+    smallest: float
     largest: float
-    n_entries: int  # how many were seen
-    exact: bool  # all of them were
+    n_entries: int
+    exact: bool
 
     def __str__(self) -> str:
         seen = "all entries" if self.exact else f"{self.n_entries} entries seen"
@@ -49,11 +64,24 @@ class OutOfRange:
 def out_of_range(
     f: Factorization, low: float | None, high: float | None, n_rows: int = 200, random_state: Any = None
 ) -> OutOfRange:
-    """Count the entries of U M Uᵀ (the shift aside) outside [low, high], by looking at ``n_rows`` random rows.
+    """Estimate the share of entries of U M Uᵀ (without the shift) that lie outside [low, high], from random rows.
 
-    The share of a row is unbiased for the share of the matrix, and rows are independent draws, so their spread gives
-    the interval. None means no limit on that side. Rounding, 1e-9 of the largest number at hand, is not
-    counted.
+    Parameters
+    ----------
+    f : Factorization
+        The matrix.
+    low, high : float or None
+        The range, such as ``kernel.traits.low`` and ``kernel.traits.high``; None means no limit on that side. Entries
+        that exceed it by less than 1e-9 of the largest entry count as inside.
+    n_rows : int, default=200
+        Number of rows that are computed.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the rows.
+
+    Returns
+    -------
+    OutOfRange
+        The share, with a confidence interval from its spread over the rows.
     """
     floor, ceiling = _limits(low, high)
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 2:
@@ -61,11 +89,11 @@ def out_of_range(
     n = f.shape[0]
     exact = n_rows >= n
     rows = np.arange(n) if exact else stream(seed_from(random_state), 0).choice(n, int(n_rows), replace=False)
-    bare = replace(f, shift=0.0)
+    unshifted = replace(f, shift=0.0)
     limits = max((abs(end) for end in (floor, ceiling) if math.isfinite(end)), default=0.0)
     shares, smallest, largest = [], math.inf, -math.inf
-    for strip in _strips(rows, n):
-        values = bare.rows(strip)
+    for part in strips(len(rows), n, STRIP):
+        values = unshifted.rows(rows[part])
         slack = 1e-9 * max(limits, float(np.abs(values).max()))
         shares.append(((values < floor - slack) | (values > ceiling + slack)).mean(1))
         smallest, largest = min(smallest, float(values.min())), max(largest, float(values.max()))
@@ -74,20 +102,32 @@ def out_of_range(
     if exact:
         return OutOfRange(share, share, share, smallest, largest, n * n, exact=True)
     half = STUDENT_95 * float(found.std(ddof=1)) / math.sqrt(len(found))
-    unseen = 1.0 - 0.05 ** (1.0 / len(found))  # where no row had any, this many rows still may
+    unseen = 1.0 - 0.05 ** (1.0 / len(found))  # no row had any: with 95 % confidence at most this share has
     at_most = min(1.0, share + half) if share > 0.0 else unseen
     return OutOfRange(share, max(0.0, share - half), at_most, smallest, largest, len(found) * n, exact=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Truncated:
-    """clip(U M Uᵀ, low, high) + shift I, row by row: n² k work a product, a strip's memory."""
+    """The operator clip(U M Uᵀ, low, high) + shift I; a product computes all rows in strips, n² k operations.
 
-    factorization: Factorization  # with its shift taken off
+    Attributes
+    ----------
+    factorization : Factorization
+        U M Uᵀ, without a shift.
+    low, high : float
+        The range.
+    shift : float
+        Added to the diagonal.
+    estimate : LanczosResult or None
+        What the shift was computed from, if `shifted` did.
+    """
+
+    factorization: Factorization
     low: float
     high: float
     shift: float = 0.0
-    estimate: LanczosResult | None = None  # what the shift rests on, if it was estimated
+    estimate: LanczosResult | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -109,8 +149,8 @@ class Truncated:
         if x.ndim not in (1, 2) or len(x) != n:
             raise InputError(f"@ needs an array of {n} rows (1-D or 2-D); got shape {x.shape}.")
         out = np.empty(x.shape)
-        for strip in _strips(np.arange(n), n):
-            out[strip] = self.rows(strip) @ x
+        for part in strips(n, n, STRIP):
+            out[part] = self.rows(np.arange(part.start, part.stop)) @ x
         return out
 
     def to_dense(self) -> Array:
@@ -122,16 +162,29 @@ class Truncated:
         return LinearOperator(self.shape, matvec=product, rmatvec=product, matmat=product, dtype=np.dtype(float))
 
     def shifted(self, iterations: int | None = None, random_state: Any = None, verbose: int = 0) -> Truncated:
-        """The same matrix made psd by the paper's remedy: a shift estimated by Lanczos, with its residual added.
+        """Return the matrix with the shift that makes it psd, estimated by `lanczos` with its residual added.
 
-        An estimate, not a proof: a smaller eigenvalue may have been missed. ``estimate`` keeps what it rests on.
+        This is no proof: Lanczos may have missed a smaller eigenvalue. ``estimate`` holds its result.
         """
         found = lanczos(self, iterations, random_state, verbose)
         return replace(self, shift=self.shift + found.shift, estimate=found)
 
 
 def truncate(f: Factorization, low: float | None, high: float | None) -> Truncated:
-    """Return the operator of ``f`` with every similarity kept to [low, high]; f's shift stays on the diagonal."""
+    """Return ``f`` with every entry clipped to [low, high].
+
+    Parameters
+    ----------
+    f : Factorization
+        The matrix. Its shift is added to the diagonal after clipping.
+    low, high : float or None
+        The range; None means no limit on that side.
+
+    Returns
+    -------
+    Truncated
+        An operator with ``rows``, ``@`` and `shifted`, which makes it psd.
+    """
     floor, ceiling = _limits(low, high)
     return Truncated(replace(f, shift=0.0), floor, ceiling, f.shift)
 
@@ -145,9 +198,3 @@ def _limits(low: float | None, high: float | None) -> tuple[float, float]:
     if not floor < ceiling:
         raise InputError(f"The range must have low < high; got {low!r} and {high!r}.")
     return floor, ceiling
-
-
-def _strips(rows: Any, n: int) -> Iterator[Any]:
-    step = max(1, STRIP // max(1, n))
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]

@@ -12,14 +12,13 @@ from sklearn.utils.multiclass import type_of_target
 from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
-from krein.errors import InputError, one_of
+from krein.errors import InputError, is_number, one_of
 from krein.estimators.choose_correction import compared, preferred
 from krein.inspection import measures
 from krein.inspection.findings import CorrectionScore, Inspection, RankScore
 from krein.inspection.ranks import baseline, rank_scores
 from krein.inspection.sampling import Look
 from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
-from krein.kernels.kernel import is_number
 from krein.kernels.names import kernel_for
 from krein.kernels.validation import check_objects
 from krein.policy import DEFAULT

@@ -216,7 +216,7 @@ def block_shares(K: Array, sample: Any, subsets: Subsets, seed: int) -> tuple[Bl
     squares = (K / (float(np.abs(K).max(initial=0.0)) or 1.0)) ** 2
     weights = squares * ((n - 1) / max(1, m - 1))
     weights[np.diag_indices(m)] = squares.diagonal()
-    objects, evaluator = (sample, Evaluator(Precomputed(K), apart=True))
+    objects, evaluator = (sample, Evaluator(Precomputed(K), counted=False))
     if not is_vectors(sample):
         objects = np.arange(m)
     found: dict[int, BlockShare] = {}
@@ -241,7 +241,7 @@ def block_shares(K: Array, sample: Any, subsets: Subsets, seed: int) -> tuple[Bl
 
 def forecasts(K: Array, sample: Any, n: int, seed: int) -> tuple[Forecast, ...]:
     """Bytes and errors of a small grid of blocks and ranks for all n objects, from the sample's matrix alone."""
-    curves = Curves(sample, Evaluator(Precomputed(K), apart=True), seed, n, len(K), known=K)
+    curves = Curves(sample, Evaluator(Precomputed(K), counted=False), seed, n, len(K), known=K)
     found = []
     for c in GRID[0]:
         ranks = [k for k in GRID[1] if (c * k <= n // 4 if c > 1 else k <= 0.6 * n)]

@@ -1,6 +1,14 @@
-"""Kernels: frozen values that compare objects, declare their properties, and can be checked on data.
+"""Kernels: what compares objects, and what a collection of objects is.
 
-Ground: knows only `errors` and `arrays`. A kernel is anything that fills k(A, B) for two collections of objects.
+In: collections of objects (vectors, strings, sequences, indices, anything a function compares) and a kernel, by name or
+as a value. Out: checked objects, a kernel with all parameters bound to them, and blocks k(A, B) of similarities.
+
+The base class: `kernel` (`Kernel`, the `Traits` it declares, sums and products). Kernels of vectors: `vectors` (inner
+products and distances), `stationary` (RBF, Laplacian, TL1), `products` (linear, polynomial, cosine, sigmoid),
+`networks` (ELM, arc-cosine, NTK). Kernels of other objects: `strings`, `alignment`, `warping`. Kernels made from
+something else: `similarities` (functions, normalisation), `precomputed` (a matrix), `distances`. Objects:
+`collections` (how many, which), `validation` (what a user passes as X), `names` (what a user passes as kernel).
+Evaluation: `evaluator` (blocks, checked and counted), `counting`, `check` (a public test of a kernel).
 """
 
 from __future__ import annotations

@@ -14,30 +14,31 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError, one_of
+from krein.errors import InputError, is_number, one_of
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, is_number
+from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.strings import check_strings
 
 __all__ = ["Alignment", "batches"]
 
-CELLS = 2**15  # of a table: what stays near the processor
-SHORT = 2**15  # beyond the range of 16 bits
+# Strings are aligned in batches whose tables have about TABLE_CELLS cells, which fit into the processor's cache.
+TABLE_CELLS = 2**15
+# Scores below INT16_RANGE are computed in 16 bits.
+INT16_RANGE = 2**15
 
 
 @dataclass(frozen=True)
 class Alignment(Kernel):
-    """The score of the best alignment of two strings; symmetric, and no inner product.
+    """The score of the best alignment of two strings; symmetric, and indefinite on most data.
 
     Parameters
     ----------
-    scores : str, (match, mismatch) or {(letter, letter): score}
-        A name such as "BLOSUM62" is one of Biopython's matrices (``pip install krein[strings]``). Of a mapping each
-        pair is needed once.
-    gap_open, gap_extend : float
-        What the first letter of a gap costs, and each further one; gap_open >= gap_extend >= 0.
-    mode : "local" or "global"
-        The best parts (Smith-Waterman, >= 0), or the strings from end to end (Needleman-Wunsch).
+    scores : str, (match, mismatch) or {(letter, letter): score}, default="BLOSUM62"
+        A name is that of one of Biopython's matrices (``pip install krein[strings]``). A mapping needs each pair once.
+    gap_open, gap_extend : float, default=11.0 and 1.0
+        Cost of the first letter of a gap, and of each further one; gap_open >= gap_extend >= 0.
+    mode : {"local", "global"}, default="local"
+        Align the best parts of both strings (Smith-Waterman, >= 0), or the whole strings (Needleman-Wunsch).
     """
 
     scores: Any = "BLOSUM62"
@@ -88,10 +89,10 @@ class Alignment(Kernel):
         letters, table = _letters(self.scores, {*"".join(few), *"".join(many)}, self)
         if table.dtype != np.float64:  # whole numbers: the shortest type that holds every score
             steps = max(map(len, few), default=0) + max(map(len, many), default=0) + 2
-            table = table.astype(np.int16 if steps * int(np.abs(table).max()) < SHORT else np.int32)
+            table = table.astype(np.int16 if steps * int(np.abs(table).max()) < INT16_RANGE else np.int32)
         out = np.empty((len(few), len(many)))
         coded = [np.fromiter((letters[c] for c in s), dtype=np.intp, count=len(s)) for s in few]
-        for spots, longest in batches([len(s) for s in many], CELLS):
+        for spots, longest in batches([len(s) for s in many], TABLE_CELLS):
             lengths = np.array([len(many[j]) for j in spots])
             codes = np.zeros((longest, len(spots)), dtype=np.intp)  # 0: past the end
             for p, j in enumerate(spots):

@@ -1,7 +1,7 @@
-"""The public check of a kernel: does it keep what it declares, on this data?
+"""The public check of a kernel: does it have the properties it declares, on this data?
 
-In: a kernel (or callable) and objects. Out: a `KernelCheck`, a value that says what failed, what was measured and what
-could not be checked. Our own kernels pass through the same door in the tests.
+In: a kernel (or callable) and objects. Out: a `KernelCheck`, which lists what failed, what was measured and what could
+not be checked. krein's own kernels pass the same check in the tests.
 """
 
 from __future__ import annotations
@@ -18,37 +18,55 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
 from krein.kernels.counting import note
-from krein.kernels.geometry import as_vectors, unit_rows
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.similarities import as_kernel
+from krein.kernels.vectors import as_vectors, unit_rows
 
 __all__ = ["KernelCheck", "check_kernel"]
 
-AGREEMENT = {
-    np.dtype(np.float32): 1e-3,
-    np.dtype(np.float64): 1e-6,
-}  # two routes to one value, relative to the largest value
-RANK_NOISE = {
-    np.dtype(np.float32): 1e-4,
-    np.dtype(np.float64): 1e-7,
-}  # eigenvalues this small against the largest are rounding
-DENSE_ENTRIES = 10**7  # a sparse sample larger than this is not made dense
-FAR = 1e6  # data this many times their own size apart are beyond any compact support
+# Two computations of one similarity may differ by AGREEMENT times the largest similarity.
+AGREEMENT = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-6}
+# Eigenvalues below RANK_NOISE times the largest are rounding.
+RANK_NOISE = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-7}
+# A sparse sample is made dense if it has at most DENSE_ENTRIES entries.
+DENSE_ENTRIES = 10**7
+# A kernel of compact support is 0 for vectors that are FAR_DISTANCE times the size of the data apart.
+FAR_DISTANCE = 1e6
 
 
 @dataclass(frozen=True, repr=False)
 class KernelCheck:
-    """What `check_kernel` found: ``ok`` when nothing failed; numbers are nan where nothing could be measured."""
+    """The result of `check_kernel`; numbers that could not be measured are NaN.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether every check that could be made passed.
+    kernel : str
+        The kernel that was checked.
+    n_objects : int
+        Size of the sample.
+    failures, skipped : tuple of str
+        What failed, and what could not be checked.
+    asymmetry : float
+        Largest |k(x, y) - k(y, x)|.
+    diagonal_difference : float
+        Largest difference of diag(A) and the diagonal of k(A, A).
+    smallest_eigenvalue, largest_eigenvalue : float
+        Ends of the spectrum of k(A, A).
+    low, high : float
+        Smallest and largest value.
+    """
 
     kernel: str
     n_objects: int
     failures: tuple[str, ...]
     skipped: tuple[str, ...]
-    asymmetry: float = np.nan  # largest |k(x, y) - k(y, x)|
-    diagonal_difference: float = np.nan  # largest |diag(A) - diagonal of k(A, A)|
+    asymmetry: float = np.nan
+    diagonal_difference: float = np.nan
     smallest_eigenvalue: float = np.nan
     largest_eigenvalue: float = np.nan
-    low: float = np.nan  # smallest and largest value seen
+    low: float = np.nan
     high: float = np.nan
 
     @property
@@ -78,10 +96,31 @@ class KernelCheck:
 
 
 def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any = None) -> KernelCheck:
-    """Return whether ``kernel`` keeps its promises on a sample of X: shape, finiteness, symmetry, diagonal, traits.
+    """Check a kernel on a sample of the data: shape, finite values, symmetry, diagonal, and the declared traits.
 
-    A bad kernel is reported, not raised, whatever it does; bad data is an InputError. The rows are projected onto the
-    unit sphere for a kernel that is meant for it. Costs about ten times n_samples² entries and one eigendecomposition.
+    Parameters
+    ----------
+    kernel : Kernel or callable
+        The kernel. Whatever it does wrong is reported and not raised.
+    X : array, sparse matrix, list or tuple
+        Objects to compare. Their rows are scaled to length 1 for a kernel that is meant for the unit sphere.
+    n_samples : int, default=200
+        Number of objects in the sample. The check evaluates about 10 n_samples² similarities.
+    random_state : int, RandomState, Generator or None, default=None
+        Draws the sample.
+
+    Returns
+    -------
+    KernelCheck
+        ``ok`` is True if nothing failed. ``raise_if_failed()`` raises what did.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> krein.check_kernel(krein.RBF(), X).ok
+    True
     """
     kernel = as_kernel(kernel)
     n = count_objects(X)
@@ -236,11 +275,12 @@ class _Checker:
                 "unitary_invariant is declared, but k changes when all vectors are rotated", self._rotated(dense), K
             )
         if traits.compact and traits.stationary:
-            away = dense + dense.dtype.type(FAR * max(size, 1.0))
+            away = dense + dense.dtype.type(FAR_DISTANCE * max(size, 1.0))
             far = self._values("k(A, B) far apart", lambda: self._block(dense, away), K.shape)
             if far is not None and np.any(far):
                 self.failures.append(
-                    f"compact is declared, but k(x, y) = {np.max(np.abs(far)):.3g} for vectors {FAR:.0e} apart."
+                    f"compact is declared, but k(x, y) = {np.max(np.abs(far)):.3g} for vectors "
+                    f"{FAR_DISTANCE:.0e} apart."
                 )
         elif traits.compact:
             self.skipped.append("compact: only checked for stationary kernels")

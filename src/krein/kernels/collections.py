@@ -1,8 +1,7 @@
-"""Collections of objects: what a kernel compares, whatever they are.
+"""Collections of objects: what a kernel compares.
 
-Vectors come as the rows of a 2-D ndarray or of a SciPy sparse matrix; anything else (strings, graphs, indices) comes as
-a 1-D ndarray, a list or a tuple. Three questions are all the rest of krein asks of them: how many, which, and are they
-vectors.
+Vectors are the rows of a 2-D ndarray or of a SciPy sparse matrix. Other objects (strings, graphs, indices) are the
+items of a 1-D ndarray, a list or a tuple. The functions here count objects, select them, and tell vectors from others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["count_objects", "is_sparse", "is_vectors", "rows", "take"]
 
 def is_sparse(X: Any) -> bool:
     """Return whether X is a SciPy sparse matrix or array, of whatever format."""
-    return not isinstance(X, np.ndarray) and bool(sparse.issparse(X))  # asked often; the second answer takes longer
+    return not isinstance(X, np.ndarray) and bool(sparse.issparse(X))  # the quick test comes first
 
 
 def count_objects(X: Any) -> int:

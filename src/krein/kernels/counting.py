@@ -1,7 +1,6 @@
-"""How many similarities were asked for: what costs, where each of them is dear.
+"""The number of similarities that were evaluated: the main cost of an expensive kernel.
 
-An `Evaluator` counts its own; `counting` adds up those of everything that happens inside it, binding a kernel to data
-and predicting included.
+An `Evaluator` counts its own evaluations. `counting` counts all that happen inside a ``with`` block.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ __all__ = ["Tally", "counting", "note", "tallies", "uncounted"]
 
 
 class Tally:
-    """A count that several threads may add to."""
+    """A count that several threads may add to; ``n_evaluations`` is its value."""
 
     def __init__(self) -> None:
         self._count, self._lock = 0, threading.Lock()
@@ -38,10 +37,25 @@ _open: ContextVar[tuple[Tally, ...]] = ContextVar("_open", default=())
 
 @contextmanager
 def counting() -> Iterator[Tally]:
-    """Count every similarity that krein asks a kernel for inside the ``with`` block, ``n_evaluations`` of its value.
+    """Count the similarities that krein evaluates inside a ``with`` block.
 
-    Building, binding parameters to data, choosing, error estimates, extending and predicting all count, in this thread
-    and in those that krein starts from it; other processes (``cross_val_score(..., n_jobs=2)``) do not.
+    Binding parameters to data, fitting, choosing, error estimates and predicting are counted, in this thread and in
+    the threads that krein starts from it. Other processes (``cross_val_score(..., n_jobs=2)``) are not.
+
+    Yields
+    ------
+    Tally
+        Its ``n_evaluations`` is the number of kernel entries evaluated so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> with krein.counting() as tally:
+    ...     approximation = krein.approximate(X, krein.RBF(gamma=1.0), n_blocks=2, rank=5)
+    >>> 0 < tally.n_evaluations < 100**2
+    True
     """
     tally = Tally()
     token = _open.set((*_open.get(), tally))
@@ -53,7 +67,7 @@ def counting() -> Iterator[Tally]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Count nothing inside the ``with`` block: numbers that were evaluated before are read again."""
+    """Count nothing inside a ``with`` block that reads similarities which were evaluated, and counted, before."""
     token = _open.set(())
     try:
         yield
@@ -62,7 +76,7 @@ def uncounted() -> Iterator[None]:
 
 
 def tallies() -> tuple[Tally, ...]:
-    """Return those that are open here."""
+    """Return the tallies of all ``with`` blocks that are open in this context."""
     return _open.get()
 
 

@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from krein.arrays import Array, Indices, stream
-from krein.errors import InputError, KernelError, one_of
+from krein.errors import InputError, KernelError, one_of, positive, whole
 from krein.kernels.collections import count_objects, is_sparse, rows, take
-from krein.kernels.kernel import Kernel, Traits, bound, inherit, positive, whole
+from krein.kernels.kernel import Kernel, Traits, bound, inherit
 from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]
 
-SEEN = 64  # objects whose distances bind the scale
-NEARLY = 1e-6  # times the largest distance: a self-distance of this is rounding
+# The scale is computed from the distances among SCALE_SAMPLE objects.
+SCALE_SAMPLE = 64
+# A self-distance of at most ROUNDED_ZERO times a typical distance counts as 0.
+ROUNDED_ZERO = 1e-6
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,29 @@ TRANSFORMATIONS: Mapping[str, _Transformation] = MappingProxyType(
 
 @dataclass(frozen=True)
 class FromDistances(Kernel):
-    """A distance made a similarity, entry by entry; 1 for equal objects.
+    """A similarity computed from a distance, entry by entry; equal objects have similarity 1.
 
-    With d over ``scale``: "exponential", exp(-d); "gaussian", exp(-d²); "inverse", 1 / (1 + d); "linear", 1 - d. A
-    scale left None is bound to the median distance of 64 objects, or to the largest for "linear". Whether the result is
-    psd depends on the distance. Of a matrix of distances take ``FromDistances(Precomputed(D))``.
+    Whether the result is psd depends on the distance.
+
+    Parameters
+    ----------
+    distance : Kernel or callable
+        A kernel of distances such as `EditDistance`, ``Precomputed(D)`` for a matrix of distances, or a function
+        d(A, B) -> array. Distances are >= 0, symmetric, and 0 from an object to itself.
+    transform : {"exponential", "gaussian", "inverse", "linear"}, default="exponential"
+        exp(-d / scale), exp(-(d / scale)²), 1 / (1 + d / scale) or 1 - d / scale.
+    scale : float or None, default=None
+        Unit of distance, above 0. None is replaced, when the kernel is bound to data, by the median distance among 64
+        objects, or by the largest of them for "linear".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> D = krein.Precomputed(np.array([[0.0, 2.0], [2.0, 0.0]]))
+    >>> krein.FromDistances(D, scale=2.0)([0, 1]).round(3)
+    array([[1.   , 0.368],
+           [0.368, 1.   ]])
     """
 
     distance: Any
@@ -103,11 +123,21 @@ class FromDistances(Kernel):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DoubleCentred(Anchored):
-    """-1/2 of the squared distances, centred: the inner products of which they would be distances, if they were any.
+    """Inner products computed from distances by double centring: -1/2 of the centred squared distances.
 
-    The centre is the mean of ``n_references`` objects drawn at the fit, so that an object costs as many distances, and
-    no n x n matrix is centred; with all objects it is classical scaling, -1/2 J D² J. Indefinite exactly where the
-    distances are not Euclidean.
+    It is indefinite exactly if the distances are not Euclidean.
+
+    Parameters
+    ----------
+    distance : Kernel or callable
+        As in `FromDistances`.
+    n_references : int, default=32
+        Number of random objects whose mean is the centre. Each new object costs that many distances, and no n x n
+        matrix is centred. With all objects as references it is classical scaling, -1/2 J D² J.
+    references : collection or None, default=None
+        The reference objects. They are drawn when the kernel is bound to data.
+    level : float, default=0.0
+        The mean squared distance among the references, computed with them.
     """
 
     distance: Any
@@ -151,8 +181,8 @@ class DoubleCentred(Anchored):
         own = _own_entries(self.distance, n_objects)
         if self.references is not None:
             return own
-        looked_at = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
-        return int(self.distance.bind_entries(n_objects)) + looked_at + own
+        sampled = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
+        return int(self.distance.bind_entries(n_objects)) + sampled + own
 
     def bind(self, X: Any) -> Kernel:
         if self.references is not None:
@@ -227,7 +257,7 @@ def _distances(asker: Any, A: Any, B: Any) -> Array:
 
 
 def _spots(n: int) -> Indices:
-    return np.unique(np.linspace(0, n - 1, SEEN).astype(np.intp))
+    return np.unique(np.linspace(0, n - 1, SCALE_SAMPLE).astype(np.intp))
 
 
 def _own_entries(distance: Kernel, n: int) -> int:
@@ -243,7 +273,7 @@ def _check_own(asker: Any, X: Any, typical: float) -> None:
     else:  # blocks of them would take more
         each = (np.asarray(distance(x, x)).ravel() for x in (rows(X, slice(i, i + 1)) for i in range(n)))
         own = np.array([float(values[0]) if values.size else np.nan for values in each])
-    wrong = ~(np.abs(own) <= NEARLY * typical)  # NaN too
+    wrong = ~(np.abs(own) <= ROUNDED_ZERO * typical)  # NaN too
     if wrong.any():
         i = int(np.argmax(np.where(np.isfinite(own), np.abs(own), np.inf)))
         raise KernelError(

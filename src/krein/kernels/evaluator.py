@@ -1,7 +1,7 @@
-"""Evaluating a kernel at scale: in chunks of rows, counted, every value checked.
+"""Evaluation of a kernel: in chunks of rows, counted, and with every value checked.
 
-In: a kernel and collections of objects. Out: dense blocks that are known to be finite and of the right shape. This is
-the one door through which the rest of krein asks a kernel for numbers, so it is where a kernel's misbehaviour is named.
+In: a kernel and collections of objects. Out: dense blocks of finite numbers of the right shape. The rest of krein
+evaluates kernels through `Evaluator`, so the errors of a kernel that misbehaves are raised here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array, Indices
+from krein.arrays import Array, Indices, strips
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, rows, take
 from krein.kernels.counting import Tally, tallies
@@ -23,24 +23,33 @@ from krein.kernels.similarities import Anchored, as_kernel
 
 __all__ = ["BlockEvaluator", "Evaluator"]
 
-TINY = 1e-300  # the largest of similarities below which they begin to lose digits
+# Similarities that are all below SMALLEST_SIMILARITY are refused, because float64 holds them with few digits.
+SMALLEST_SIMILARITY = 1e-300
 
 
 class Evaluator:
-    """Evaluates one kernel and counts the entries it asked for; several threads may share it.
+    """Evaluates one kernel, checks the values and counts them; several threads may share it.
 
-    A chunk holds at most ``chunk_entries`` numbers (and at least one row). Errors a kernel raises itself pass
-    untouched. What it evaluates counts in every `counting` that it is made in, unless it is ``apart``: then it reads
-    numbers that were evaluated before.
+    Errors that the kernel raises are passed on.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+        The kernel.
+    chunk_entries : int, default=2**18
+        Largest number of entries evaluated at a time; at least one row is.
+    counted : bool, default=True
+        Whether the evaluations count in every `counting` block that is open now. False is for kernels that read
+        numbers which were evaluated before.
     """
 
-    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18, apart: bool = False) -> None:
+    def __init__(self, kernel: Kernel, *, chunk_entries: int = 2**18, counted: bool = True) -> None:
         if chunk_entries < 1:
             raise InputError(f"chunk_entries must be 1 or more; got {chunk_entries}.")
         self.kernel = as_kernel(kernel)
         self.chunk_entries = int(chunk_entries)
         self._own = Tally()
-        self._tallies: tuple[Tally, ...] = (self._own,) if apart else (self._own, *tallies())
+        self._tallies: tuple[Tally, ...] = (self._own, *tallies()) if counted else (self._own,)
 
     @property
     def n_evaluations(self) -> int:
@@ -48,9 +57,9 @@ class Evaluator:
         return self._own.n_evaluations
 
     def against(self, B: Any, diag_B: Any = None) -> BlockEvaluator:
-        """Return k(., B) for many calls: what depends on B alone is prepared once, values are checked and counted here.
+        """Return k(., B) for many calls; what depends on B alone is computed once.
 
-        An Anchored kernel (Normalized, say) takes B's own numbers from ``diag_B``, if they are known.
+        ``diag_B`` are the numbers of B's objects that an `Anchored` kernel needs (`own`), if they are known.
         """
         return BlockEvaluator(self, B, diag_B)
 
@@ -65,7 +74,7 @@ class Evaluator:
     def symmetric(self, A: Any, names: Indices | None = None) -> Array:
         """Return k(A, A), exactly symmetric; asymmetry beyond rounding is a KernelError.
 
-        ``names`` are the places of A among all objects, for its message.
+        ``names`` are the positions of A among all objects, for the error message.
         """
         values = self.block(A, A)
         self.check_symmetric(values, names)
@@ -101,20 +110,20 @@ class Evaluator:
         if before is not None and not _unchanged(before, A):
             raise KernelError(f"{self.kernel!r} changes the collections it is given. Let it work on copies of them.")
         largest = float(np.abs(values).max(initial=0.0))
-        if 0.0 < largest < TINY:
+        if 0.0 < largest < SMALLEST_SIMILARITY:
             raise KernelError(
                 f"{self.kernel!r} gives similarities of at most {largest:.3g}, which float64 holds with few digits or "
-                "none. Multiply it, or its features, by a constant: machines of kernels do not mind."
+                "none. Multiply it, or its features, by a constant: kernel methods do not depend on it."
             )
-        few, rest = slice(0, n // 8), slice(n // 8, n)  # a kernel that goes by len(A), or by what it saw last,
-        for one, other in ((few, rest), (rest, few)):  # gives itself away here
-            apart = self.block(rows(A, one), rows(A, other))
-            gaps = np.abs(apart - values[one, other])
+        few, rest = slice(0, n // 8), slice(n // 8, n)
+        for one, other in ((few, rest), (rest, few)):  # finds kernels that depend on len(A), or on earlier calls
+            separate = self.block(rows(A, one), rows(A, other))
+            gaps = np.abs(separate - values[one, other])
             if gaps.max(initial=0.0) > 10 * ASYMMETRY.get(values.dtype, 1e-8) * largest:
                 i, j = (int(v) for v in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
                 raise KernelError(
                     f"{self.kernel!r} must give k(x, y) whatever else it is asked for; for one pair it gave "
-                    f"{values[one, other][i, j]:.6g} in one call and {apart[i, j]:.6g} in another. Let it depend on "
+                    f"{values[one, other][i, j]:.6g} in one call and {separate[i, j]:.6g} in another. Let it depend on "
                     "the two objects alone: statistics of A and B do not belong in it."
                 )
 
@@ -156,7 +165,7 @@ class Evaluator:
         if values.dtype not in (np.float32, np.float64):
             values = values.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(values.sum())  # one pass and no array of flags; if it overflows, it is looked at again
+            finite = np.isfinite(values.sum())  # one pass and no array of flags; an overflow is checked below
         if not finite:
             bad = ~np.isfinite(values)
             if bad.any():
@@ -172,7 +181,7 @@ class Evaluator:
         return values  # type: ignore[no-any-return]
 
     def __getstate__(self) -> dict[str, Any]:
-        held = vars(self) | {"_own": self.n_evaluations}  # locks cannot travel, and who counts stays at home
+        held = vars(self) | {"_own": self.n_evaluations}  # locks cannot be pickled, and open tallies stay behind
         return {name: value for name, value in held.items() if name != "_tallies"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -215,7 +224,7 @@ class BlockEvaluator:
                 return chunk
             if part.start == 0:
                 values = np.empty((n, m), dtype=chunk.dtype)
-            elif chunk.dtype != values.dtype:  # a callable may change its mind
+            elif chunk.dtype != values.dtype:  # a callable's type may vary
                 filled = values[: part.start]  # the rest is not set yet, and casting garbage warns
                 values = np.empty((n, m), dtype=np.result_type(values, chunk))
                 values[: part.start] = filled
@@ -225,10 +234,8 @@ class BlockEvaluator:
     def chunks(self, A: Any) -> Iterator[tuple[slice, Array]]:
         """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time."""
         n, m, evaluator = count_objects(A), self.n_columns, self.evaluator
-        step = max(1, evaluator.chunk_entries // max(1, m))
-        for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
-            shape = (part.stop - start, m)
+        for part in strips(n, m, evaluator.chunk_entries):
+            shape = (part.stop - part.start, m)
             if m == 0:
                 yield part, np.empty(shape)
                 continue
@@ -236,7 +243,7 @@ class BlockEvaluator:
             values = self._function(some)
             kernel = evaluator.kernel
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
-            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", start)
+            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", part.start)
 
     def again(self) -> BlockEvaluator:
         """The same, with what was prepared, counted wherever it is used from now on."""

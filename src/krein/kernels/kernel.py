@@ -1,7 +1,7 @@
-"""What a kernel is: a frozen value that compares objects and declares its properties; and how kernels combine.
+"""The base class of kernels, the properties a kernel declares, and sums, products and multiples of kernels.
 
-In: two collections of objects A and B. Out: the dense array k(A, B), shape (len(A), len(B)). Every declared property
-(`Traits`) is a promise that `check_kernel` tests on data.
+In: two collections of objects A and B. Out: the dense array k(A, B), shape (len(A), len(B)). `check_kernel` tests on
+data what a kernel declares (`Traits`).
 """
 
 from __future__ import annotations
@@ -18,39 +18,59 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, positive
 
-__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit", "is_number", "positive", "whole"]
+__all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit"]
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a kernel promises; False or None where it promises nothing.
+    """The properties a kernel declares; False or None where it declares nothing.
 
-    For a kernel with ``sphere`` set the other promises hold for rows of length one, which it is meant for.
+    Parameters
+    ----------
+    stationary : bool
+        k(x, y) depends on x - y alone.
+    psd : bool or None
+        True: on any data. False: some data give negative eigenvalues. None: unknown.
+    sphere : bool, default=False
+        Meant for rows of length 1. The other properties hold for such rows.
+    low, high : float or None, default=None
+        low <= k(x, y) <= high, up to rounding.
+    constant_diagonal : bool, default=False
+        k(x, x) is the same number for all x.
+    compact : bool, default=False
+        k(x, y) = 0 if x and y are far enough from each other.
+    unitary_invariant : bool, default=False
+        k(Vx, Vy) = k(x, y) for orthogonal V.
+    differentiable : bool, default=False
+        k has a gradient in x everywhere.
+    preprocessing : {"unit-interval", "z-score-sphere", "sphere", None}, default=None
+        What the paper does to the data first.
     """
 
-    stationary: bool  # k(x, y) depends on x - y alone
-    psd: bool | None  # True: on any data; False: some data give negative eigenvalues; None: unknown
-    sphere: bool = False  # meant for the unit sphere
-    low: float | None = None  # low <= k(x, y) <= high, up to rounding
+    stationary: bool
+    psd: bool | None
+    sphere: bool = False
+    low: float | None = None
     high: float | None = None
-    constant_diagonal: bool = False  # k(x, x) is the same number for all x
-    compact: bool = False  # k(x, y) = 0 for x and y far enough apart
-    unitary_invariant: bool = False  # k(Vx, Vy) = k(x, y) for orthogonal V
-    differentiable: bool = False  # has a gradient in x everywhere
-    preprocessing: str | None = None  # the paper's: "unit-interval", "z-score-sphere", "sphere"
+    constant_diagonal: bool = False
+    compact: bool = False
+    unitary_invariant: bool = False
+    differentiable: bool = False
+    preprocessing: str | None = None
 
 
 class Kernel(ABC):
-    """A symmetric similarity k(x, y); subclasses are frozen dataclasses, equal and hashable by value.
+    """Base class of symmetric similarities k(x, y).
 
-    Calls validate nothing that costs a pass over the data; `Evaluator` checks what comes out.
+    A subclass implements ``traits``, ``__call__`` and ``diag``. krein's own are frozen dataclasses, which are equal and
+    hashable by value. A kernel does not check its results; `Evaluator` does.
     """
 
     accepts_sparse: ClassVar[bool] = False
     compares: ClassVar[str] = "vectors"  # or "strings", "sequences" (of numbers), "indices", "anything"
-    dissimilar: ClassVar[bool] = False  # whether large values mean far apart: a distance, to be made a similarity first
+    dissimilar: ClassVar[bool] = False  # whether it is a distance, which FromDistances makes a similarity
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -60,16 +80,16 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def traits(self) -> Traits:
-        """What this instance promises."""
+        """The properties that this instance declares."""
 
     @abstractmethod
     def __call__(self, A: Any, B: Any = None) -> Array:
         """Return k(A, B), dense, shape (len(A), len(B)); B is A if not given."""
 
     def against(self, B: Any) -> Callable[[Any], Array]:
-        """Return A -> k(A, B), with everything that depends on B alone prepared once, for many calls with few objects.
+        """Return the function A -> k(A, B), with everything that depends on B alone computed once.
 
-        The function is a value that can be pickled, without what it can compute again.
+        The function can be pickled. What it can compute again is not part of the pickle.
         """
         return Against(self, B)
 
@@ -102,9 +122,9 @@ class Kernel(ABC):
         return None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; ``deep``: those of a kernel inside too, as ``kernel__gamma``.
+        """Return the parameters by name, with ``deep`` also those of inner kernels, as ``kernel__gamma``.
 
-        So that a search over estimators finds them. A kernel never changes: see `with_params`.
+        `GridSearchCV` uses this. A kernel is immutable; `with_params` returns a changed one.
         """
         named: list[str] = [f.name for f in fields(self) if f.init] if is_dataclass(self) else []
         found = {name: getattr(self, name) for name in named}
@@ -112,7 +132,7 @@ class Kernel(ABC):
         return found | {f"{name}__{key}": value for name, own in inner.items() for key, value in own.items()}
 
     def with_params(self, **changes: Any) -> Kernel:
-        """Return this kernel with other parameters; ``kernel__gamma=2.0`` is that of the kernel inside."""
+        """Return this kernel with other parameters; ``kernel__gamma=2.0`` changes the inner kernel."""
         own, inside = {}, dict[str, dict[str, Any]]()
         for key, value in changes.items():
             name, _, rest = key.partition("__")
@@ -175,14 +195,59 @@ class Times:
         return self.factor * self.part(A)
 
 
+class _Combination(Kernel):
+    """Base class of `Sum` and `Product`: several kernels whose values are combined entry by entry."""
+
+    _field: ClassVar[str]  # the name of the field that holds the kernels
+    _operation: ClassVar[Any]  # np.add or np.multiply
+
+    def __post_init__(self) -> None:
+        _flatten(self, self._field, self._kernels)
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        return getattr(self, self._field)  # type: ignore[no-any-return]
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return _Combination.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return Accumulated(self._operation, tuple(part.against(B) for part in self._kernels))
+
+    def diag(self, A: Any) -> Array:
+        return _accumulated(self._operation, (part.diag(A) for part in self._kernels))
+
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return max(part.block_entries(n, m, same) for part in self._kernels)
+
+    def against_entries(self, n_objects: int) -> int:
+        return max(part.against_entries(n_objects) for part in self._kernels)
+
+    def diag_entries(self, n_objects: int) -> int:
+        return max(part.diag_entries(n_objects) for part in self._kernels)
+
+    def bind_entries(self, n_objects: int) -> int:
+        return max(part.bind_entries(n_objects) for part in self._kernels)
+
+    def bind(self, X: Any) -> Kernel:
+        bound_parts = tuple(part.bind(X) for part in self._kernels)
+        return self if bound_parts == self._kernels else type(self)(bound_parts)  # type: ignore[call-arg]
+
+
 @dataclass(frozen=True)
-class Sum(Kernel):
-    """k_1 + k_2 + ...; sums inside are flattened. psd if every term is."""
+class Sum(_Combination):
+    """The sum of kernels, k_1 + k_2 + ..., written ``k1 + k2``; psd if every term is.
+
+    Parameters
+    ----------
+    terms : tuple of Kernel
+        The kernels. Sums among them are replaced by their terms.
+    """
 
     terms: tuple[Kernel, ...]
 
-    def __post_init__(self) -> None:
-        _flatten(self, "terms", self.terms)
+    _field: ClassVar[str] = "terms"
+    _operation: ClassVar[Any] = np.add
 
     @property
     def traits(self) -> Traits:
@@ -194,40 +259,21 @@ class Sum(Kernel):
             compact=all(p.compact for p in parts),
         )
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        return Sum.against(self, A if B is None else B)(A)
-
-    def against(self, B: Any) -> Callable[[Any], Array]:
-        return Accumulated(np.add, tuple(term.against(B) for term in self.terms))
-
-    def diag(self, A: Any) -> Array:
-        return _accumulated(np.add, (term.diag(A) for term in self.terms))
-
-    def block_entries(self, n: int, m: int, same: bool = False) -> int:
-        return max(term.block_entries(n, m, same) for term in self.terms)
-
-    def against_entries(self, n_objects: int) -> int:
-        return max(term.against_entries(n_objects) for term in self.terms)
-
-    def diag_entries(self, n_objects: int) -> int:
-        return max(term.diag_entries(n_objects) for term in self.terms)
-
-    def bind_entries(self, n_objects: int) -> int:
-        return max(term.bind_entries(n_objects) for term in self.terms)
-
-    def bind(self, X: Any) -> Kernel:
-        bound_terms = tuple(term.bind(X) for term in self.terms)
-        return self if bound_terms == self.terms else Sum(bound_terms)
-
 
 @dataclass(frozen=True)
-class Product(Kernel):
-    """k_1 k_2 ..., entry by entry; products inside are flattened. psd if every factor is (Schur)."""
+class Product(_Combination):
+    """The product of kernels, k_1 k_2 ..., written ``k1 * k2``; psd if every factor is (Schur).
+
+    Parameters
+    ----------
+    factors : tuple of Kernel
+        The kernels. Products among them are replaced by their factors.
+    """
 
     factors: tuple[Kernel, ...]
 
-    def __post_init__(self) -> None:
-        _flatten(self, "factors", self.factors)
+    _field: ClassVar[str] = "factors"
+    _operation: ClassVar[Any] = np.multiply
 
     @property
     def traits(self) -> Traits:
@@ -235,35 +281,18 @@ class Product(Kernel):
         low, high = _product_range(parts)
         return _joined(parts, low=low, high=high, compact=any(p.compact for p in parts))
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        return Product.against(self, A if B is None else B)(A)
-
-    def against(self, B: Any) -> Callable[[Any], Array]:
-        return Accumulated(np.multiply, tuple(factor.against(B) for factor in self.factors))
-
-    def diag(self, A: Any) -> Array:
-        return _accumulated(np.multiply, (factor.diag(A) for factor in self.factors))
-
-    def block_entries(self, n: int, m: int, same: bool = False) -> int:
-        return max(factor.block_entries(n, m, same) for factor in self.factors)
-
-    def against_entries(self, n_objects: int) -> int:
-        return max(factor.against_entries(n_objects) for factor in self.factors)
-
-    def diag_entries(self, n_objects: int) -> int:
-        return max(factor.diag_entries(n_objects) for factor in self.factors)
-
-    def bind_entries(self, n_objects: int) -> int:
-        return max(factor.bind_entries(n_objects) for factor in self.factors)
-
-    def bind(self, X: Any) -> Kernel:
-        bound_factors = tuple(factor.bind(X) for factor in self.factors)
-        return self if bound_factors == self.factors else Product(bound_factors)
-
 
 @dataclass(frozen=True)
 class Scaled(Kernel):
-    """factor * k, with factor > 0, so that every promise about signs is kept."""
+    """A multiple of a kernel, factor * k, written ``2.0 * k``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel k.
+    factor : float
+        Above 0, so that psd stays psd.
+    """
 
     kernel: Kernel
     factor: float
@@ -313,29 +342,6 @@ class Scaled(Kernel):
 
     def feature_dimension(self, n_features: int) -> float | None:
         return self.kernel.feature_dimension(n_features)
-
-
-def is_number(value: Any) -> bool:
-    """Return whether ``value`` is a finite real number (True and False are none)."""
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
-
-
-def positive(asker: object, name: str, value: Any) -> float:
-    """Return ``value`` as a float, or raise InputError unless it is a positive finite number."""
-    if is_number(value) and value > 0:
-        return float(value)
-    raise InputError(f"{type(asker).__name__} needs {name} to be a positive finite number; got {value!r}.")
-
-
-def whole(asker: object, name: str, value: Any) -> int:
-    """Return ``value`` as an int, or raise InputError unless it is a whole number >= 1."""
-    if is_number(value) and value == int(value) and value >= 1:
-        return int(value)
-    raise InputError(f"{type(asker).__name__} needs {name} to be a whole number, 1 or more; got {value!r}.")
 
 
 def bound(asker: Kernel, name: str, value: float | None) -> float:

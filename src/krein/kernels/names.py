@@ -1,8 +1,8 @@
-"""A kernel's name, or a function of the user's, in; a kernel bound to the data out.
+"""The kernel parameter of estimators: a name, a krein kernel or a function in, a kernel bound to the data out.
 
-scikit-learn's names and parameters mean what they mean there: ``gamma="scale"`` is 1 / (d var X), "auto" and None are
-1 / d, and ``degree`` and ``coef0`` go where a kernel has them. A krein kernel brings its own parameters; those it
-leaves open it binds to the data itself.
+Names and parameters mean what they mean in scikit-learn: ``gamma="scale"`` is 1 / (n_features * X.var()), "auto" and
+None are 1 / n_features, and ``degree`` and ``coef0`` are used by kernels that have them. A krein kernel has its own
+parameters and computes from the data those that are None.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 
 from krein import kernels
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, is_number
 from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
-from krein.kernels.geometry import scale_gamma
-from krein.kernels.kernel import is_number
+from krein.kernels.vectors import scale_gamma
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
 
@@ -80,20 +79,20 @@ def kernel_for(
 
 
 def check_beside(machine: Any, kernel: Any) -> None:
-    """Refuse parameters of named kernels and of functions beside a krein kernel, which would not be told of them."""
+    """Refuse degree, coef0 and kernel_params beside a krein kernel, which would ignore them."""
     if not isinstance(kernel, Kernel):
         return
     given = changed(machine, ("degree", "coef0", "kernel_params"))
     if given:
-        told = ", ".join(f"{name}={getattr(machine, name)!r}" for name in given)
+        passed = ", ".join(f"{name}={getattr(machine, name)!r}" for name in given)
         raise InputError(
-            f"{told} was given beside {kernel!r}, which has parameters of its own. Give them to the kernel object, or "
-            'name a kernel: kernel="poly" has a degree.'
+            f"{passed} was given beside {kernel!r}, which has parameters of its own. Give them to the kernel object, "
+            'or name a kernel: kernel="poly" has a degree.'
         )
 
 
 def changed(machine: Any, names: Sequence[str]) -> list[str]:
-    """Those of an estimator's parameters that are not at their defaults."""
+    """Return which of the named parameters of an estimator are not at their defaults."""
     defaults = {field.name: field.default for field in fields(machine)}
     return [name for name in names if not _same(getattr(machine, name), defaults[name])]
 
@@ -133,7 +132,7 @@ def _variance(X: Any, weights: Array) -> float:
 
 
 def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel:
-    """A krein kernel whose gamma is open takes a number given to the estimator; two numbers are one too many."""
+    """The kernel with the estimator's gamma where its own is None; an error if both are given."""
     if not is_number(gamma):
         if gamma is None or not _has_open_gamma(kernel):
             return kernel
@@ -156,13 +155,13 @@ def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
 
 
 def takes(function: Callable[..., Any], X: Any) -> str | None:
-    """What a function compares of these rows, at least 3: "collections", "pairs" or, where it fails, None of both."""
+    """Return what a function compares, tried on 3 rows: "collections", "pairs", or None if it fails on both."""
     A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
     try:
         note(6)
         if np.shape(function(A, B)) == (2, 3):
             return "collections"
-    except Exception:  # whatever it raises, it does not take collections; if it takes no pairs either, that is said
+    except Exception:  # whatever it raises, it does not take collections
         pass
     try:
         note(1)
@@ -177,7 +176,7 @@ def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any],
 
 
 class _Pairs:
-    """A function of two objects, applied to all pairs; equal to another of the same function, so that caches work."""
+    """A function of two objects applied to all pairs; equal if the functions are, so that caches work."""
 
     def __init__(self, function: Callable[[Any, Any], float]) -> None:
         self.function = function

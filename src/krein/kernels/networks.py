@@ -14,20 +14,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
-from krein.kernels.geometry import as_vectors, squared_norms, unit_rows
-from krein.kernels.kernel import Kernel, Traits, is_number, positive, whole
-from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel
+from krein.errors import InputError, is_number, positive, whole
+from krein.kernels.kernel import Kernel, Traits
+from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel, as_vectors, squared_norms, unit_rows
 
 __all__ = ["ELM", "NTK", "ArcCosine"]
 
 
 @dataclass(frozen=True)
 class ELM(VectorKernel):
-    """Extreme learning kernel, 2/pi arcsin((1 + <x,y>) / sqrt((s + 1 + |x|²)(s + 1 + |y|²))), s = 1/(2 sigma_w²).
+    """Extreme learning kernel: a network with infinitely many hidden units and random input weights.
 
-    It is E[erf(w·(1, x)) erf(w·(1, y))] over normal weights w of deviation sigma_w (Williams; Frénay and Verleysen),
-    hence psd everywhere; the paper uses it on the unit sphere, and with large sigma_w, which hardly matters.
+    k(x, y) = 2/pi arcsin((1 + <x, y>) / sqrt((s + 1 + |x|²) (s + 1 + |y|²))) with s = 1 / (2 sigma_w²). This is
+    E[erf(w·(1, x)) erf(w·(1, y))] over normal weights w of standard deviation sigma_w (Williams; Frénay and Verleysen),
+    so the kernel is psd on any data. The paper uses it for rows of length 1.
+
+    Parameters
+    ----------
+    sigma_w : float, default=1e5
+        Standard deviation of the weights. Large values differ little from each other.
     """
 
     sigma_w: float = 1e5
@@ -77,10 +82,15 @@ class ELM(VectorKernel):
 
 @dataclass(frozen=True)
 class ArcCosine(VectorKernel):
-    """Arc-cosine kernel of degree 0, 1 or 2 (Cho and Saul): |x|^n |y|^n J_n(angle) / pi; psd.
+    """Arc-cosine kernel (Cho and Saul), k(x, y) = |x|^n |y|^n J_n(angle between x and y) / pi for the degree n.
 
-    It is 2 E[h(w·x) h(w·y)] over standard normal w, where h(t) = t^n for t > 0 and 0 for t < 0 (for n = 0 the step, 1/2
-    at 0).
+    It is 2 E[h(w·x) h(w·y)] over standard normal weights w, where h(t) = t^n for t > 0 and 0 for t < 0 (degree 0: the
+    step function, 1/2 at 0). It is psd on any data.
+
+    Parameters
+    ----------
+    degree : {0, 1, 2}, default=1
+        The activation: step, ReLU or squared ReLU.
     """
 
     degree: int = 1
@@ -130,11 +140,18 @@ class ArcCosine(VectorKernel):
 
 @dataclass(frozen=True)
 class NTK(VectorKernel):
-    """Neural tangent kernel of a bias-free ReLU network with ``depth`` hidden layers; psd.
+    """Neural tangent kernel of a ReLU network without biases; psd on any data.
 
-    On the cosine u of the angle: Theta = rho = u, then once per layer Theta <- Theta kappa0(rho) + kappa1(rho) and
-    rho <- kappa1(rho); times |x||y|. kappa0 and kappa1 are the arc-cosine kernels of degree 0 and 1 as functions of a
-    cosine.
+    Parameters
+    ----------
+    depth : int, default=1
+        Number of hidden layers.
+
+    Notes
+    -----
+    With u the cosine of the angle between x and y, start from Theta = rho = u. Each layer sets
+    Theta <- Theta kappa0(rho) + kappa1(rho) and rho <- kappa1(rho), where kappa0 and kappa1 are the arc-cosine kernels
+    of degree 0 and 1 as functions of a cosine. The kernel is |x| |y| Theta.
     """
 
     depth: int = 1

@@ -1,10 +1,10 @@
 """A matrix of similarities (or distances) as a kernel: dense, sparse, or in a file larger than memory.
 
-Its objects are indices. Only the blocks asked for are read, along the shorter side, and the pages of a file are given
-back after each: what a process holds does not grow with the file.
+Its objects are indices. Only the blocks that are needed are read, along the shorter side, and the pages of a file are
+released after each read, so that the memory of the process does not grow with the file.
 
-`GivenRows` and `GivenColumns` are scikit-learn's convention for predictions: rows of similarities of new objects to
-those of the fit. Such objects are no part of the matrix, so they get the indices that follow: object n + i is row i.
+`GivenRows` and `GivenColumns` follow scikit-learn's convention for predictions: X is a matrix of similarities of new
+objects (rows) to those of the fit (columns). New objects get the indices that follow: object n + i is row i.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from krein.arrays import Array, Indices, stream
+from krein.arrays import Array, Indices, stream, strips
 from krein.errors import InputError, one_of
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel, Traits
@@ -34,24 +34,50 @@ __all__ = [
     "open_matrix",
 ]
 
-ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}  # |S_ij - S_ji| <= this times max |S| is rounding
-STRIP = 1024  # rows compared at once, so that checking n² numbers needs no second n²
-WHOLE = 2**28  # entries of a file up to which "auto" looks at all of them
-LOOKED_AT = 512  # rows and columns of a larger one, where they meet
-WHOLLY = 4  # rows and columns of it that are looked at from end to end
-STEP = 2**22  # entries of a file read at a time
+# A difference |S_ij - S_ji| of at most ASYMMETRY times the largest |S_ij| counts as rounding.
+ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
+# The matrix is checked in strips of STRIP rows, so that no second array of n² entries is needed.
+STRIP = 1024
+# A matrix in a file is checked completely by check="auto" if it has at most CHECKED_ENTRIES entries.
+CHECKED_ENTRIES = 2**28
+# Of a larger one the submatrix of SAMPLED_ROWS random rows and the same columns is checked.
+SAMPLED_ROWS = 512
+# In addition, COMPLETE_ROWS rows and the same columns are checked over their whole length.
+COMPLETE_ROWS = 4
+# A file is read in parts of at most READ_ENTRIES entries.
+READ_ENTRIES = 2**22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Precomputed(Kernel):
-    """A given symmetric matrix S as a kernel: its objects are indices, 0 to n - 1, as a 1-D array or one column.
+    """A symmetric matrix of similarities as a kernel; its objects are the indices 0 to n - 1.
 
-    S may be an ndarray, a memory-mapped one, the path of an .npy file or a SciPy sparse matrix (what it does not store
-    is 0). NaN, infinity and asymmetry are refused with the place of the worst entry; ``asymmetric="average"`` takes
-    (S + Sᵀ) / 2 instead, block by block. ``check`` says how much is looked at: "all", strip by strip, or "sample", 512
-    rows and columns where they meet and 4 of them whole, so that each object is seen in both orders; "auto" is all of
-    it up to 2²⁸ entries of a file, beyond a sample, as ``repr`` says. `Evaluator` checks every block it reads for NaN
-    besides. Two are equal if they hold the same S; copying copies no numbers.
+    Indices come as a 1-D array or as one column. NaN and infinite values are errors that name the place.
+
+    Parameters
+    ----------
+    S : ndarray, numpy.memmap, path of an .npy file, or SciPy sparse matrix, shape (n, n)
+        The similarities. Entries that a sparse matrix does not store are 0.
+    asymmetric : {"refuse", "average"}, default="refuse"
+        What is done about an asymmetric S: an error that names the worst pair, or (S + Sᵀ) / 2, computed block by
+        block.
+    check : {"auto", "all", "sample"}, default="auto"
+        How much of S is checked. "sample" checks the submatrix of 512 random rows and columns, and 4 rows and columns
+        over their whole length. "auto" is "sample" for files of more than 2²⁸ entries, and "all" otherwise.
+
+    Notes
+    -----
+    Every block that is read later is checked for NaN. Two kernels are equal if they hold the same object S. A copy
+    shares S.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> S = np.array([[1.0, 0.2, 0.5], [0.2, 1.0, 0.3], [0.5, 0.3, 1.0]])
+    >>> krein.Precomputed(S)([0, 2], [1])
+    array([[0.2],
+           [0.3]])
     """
 
     S: Any
@@ -87,7 +113,7 @@ class Precomputed(Kernel):
             )
         object.__setattr__(self, "S", S)
         if self.check == "auto":
-            large = isinstance(S, np.memmap) and S.size > WHOLE
+            large = isinstance(S, np.memmap) and S.size > CHECKED_ENTRIES
             object.__setattr__(self, "check", "sample" if large else "all")
         _check_matrix(S, self.check, self.asymmetric == "refuse")
 
@@ -114,10 +140,9 @@ class Precomputed(Kernel):
         if is_sparse(self.S):
             return as_float(np.asarray(self.S.diagonal()[a]))
         values = np.empty(len(a), dtype=self.S.dtype)
-        for start in range(0, len(a), STRIP):  # a page or more is read for each
-            part = a[start : start + STRIP]
-            values[start : start + STRIP] = self.S[part, part]
-            _give_back(self.S)
+        for part in strips(len(a), 1, STRIP):  # at least one page is read for each entry
+            values[part] = self.S[a[part], a[part]]
+            _release_pages(self.S)
         return as_float(values)
 
     def _indices(self, A: Any) -> Indices:
@@ -157,10 +182,13 @@ class Precomputed(Kernel):
 def largest_asymmetry(S: Any) -> tuple[float, int, int]:
     """Return the largest |S_ij - S_ji| and its i and j, in strips: O(n) memory beside S."""
     worst, at = 0.0, (0, 0)
-    for rows, columns in _tiles(S.shape[0], STRIP if isinstance(S, np.memmap) else S.shape[0]):
+    n = S.shape[0]
+    width = STRIP if isinstance(S, np.memmap) else max(1, n)
+    upper = ((rows, slice(a, min(a + width, n))) for rows in strips(n, 1, STRIP) for a in range(rows.start, n, width))
+    for rows, columns in upper:
         with np.errstate(over="ignore"):
             gaps = np.abs(as_float(S[rows, columns]) - as_float(S[columns, rows].T))
-        _give_back(S)
+        _release_pages(S)
         if gaps.size:
             flat = int(np.argmax(gaps))
             i, j = divmod(flat, gaps.shape[1])
@@ -193,25 +221,22 @@ def _read(S: Any, a: Indices, b: Indices) -> Any:
     if not isinstance(S, np.memmap):
         return np.asarray(S[np.ix_(a, b)])
     out = np.empty((len(a), len(b)), dtype=S.dtype)
-    step = max(1, STEP // max(1, S.shape[1]))
-    for start in range(0, len(a), step):
-        out[start : start + step] = (
-            S[a[start : start + step]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[start : start + step], b)]
-        )
-        _give_back(S)
+    for part in strips(len(a), S.shape[1], READ_ENTRIES):
+        out[part] = S[a[part]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[part], b)]
+        _release_pages(S)
     return out
 
 
-def _give_back(S: Any) -> None:
-    """Let the system take back the pages of a file that were read; they stay in its cache while there is room."""
+def _release_pages(S: Any) -> None:
+    """Release the pages of a file that were read; they stay in the system's cache while there is room."""
     file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
     if isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and S.mode in ("r", "r+", "w+"):
         file.madvise(mmap.MADV_DONTNEED)  # shared pages: nothing that was written is lost
 
 
 @contextlib.contextmanager
-def _here_and_there(S: Any) -> Iterator[None]:
-    """Tell the system that what follows a number of a file will not be read: it would fetch 32 pages for each."""
+def _random_access(S: Any) -> Iterator[None]:
+    """Switch off the system's read-ahead on a file, which would fetch 32 pages for each number."""
     file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
     if not (isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_RANDOM")):
         yield
@@ -223,24 +248,16 @@ def _here_and_there(S: Any) -> Iterator[None]:
         file.madvise(mmap.MADV_NORMAL)
 
 
-def _tiles(n: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """The upper triangle of an n x n matrix, in strips that are at most ``width`` wide."""
-    for start in range(0, n, STRIP):
-        rows = slice(start, min(start + STRIP, n))
-        for left in range(start, n, max(1, width)):
-            yield rows, slice(left, min(left + max(1, width), n))
-
-
 def _check_matrix(S: Any, how: str, refuse: bool) -> None:
     if how == "sample" and S.shape[0] and not is_sparse(S):
         n = S.shape[0]
-        spots = np.sort(stream(0).choice(n, min(n, LOOKED_AT), replace=False))
-        looked: Any = np.asarray(S[np.ix_(spots, spots)])
-        _give_back(S)
-        largest = max(_largest(looked, spots), _seen_by_all(S, refuse))
+        spots = np.sort(stream(0).choice(n, min(n, SAMPLED_ROWS), replace=False))
+        sample: Any = np.asarray(S[np.ix_(spots, spots)])
+        _release_pages(S)
+        largest = max(_largest(sample, spots), _check_whole_rows(S, refuse))
     else:
-        looked, spots = S, np.arange(S.shape[0])
-        largest = _largest(looked, spots)
+        sample, spots = S, np.arange(S.shape[0])
+        largest = _largest(sample, spots)
     if not refuse:
         return
     if is_sparse(S):
@@ -248,7 +265,7 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
         k = int(np.argmax(gaps.data)) if gaps.nnz else -1
         gap, i, j = (float(gaps.data[k]), int(gaps.row[k]), int(gaps.col[k])) if gaps.nnz else (0.0, 0, 0)
     else:
-        gap, i, j = largest_asymmetry(looked)
+        gap, i, j = largest_asymmetry(sample)
     if gap > 0.0:
         _refuse_asymmetry(S, gap, int(spots[i]), int(spots[j]), largest)
 
@@ -263,26 +280,27 @@ def _refuse_asymmetry(S: Any, gap: float, i: int, j: int, largest: float) -> Non
         )
 
 
-def _seen_by_all(S: Any, refuse: bool) -> float:
-    """Look at a few rows and the same columns from end to end: an object that is wrong with all others is seen.
+def _check_whole_rows(S: Any, refuse: bool) -> float:
+    """Check a few rows and the same columns over their whole length; return their largest |S_ij|.
 
-    Neighbouring ones, as a column of a file costs a page a row however many stand in it. Return the largest |S_ij|.
+    Every object is compared with these in both orders. The rows are adjacent, because a column of a file costs one page
+    per row, however many adjacent columns are read.
     """
     n = S.shape[0]
-    first = int(stream(1).integers(max(1, n - WHOLLY + 1)))
-    few = slice(first, min(n, first + WHOLLY))
+    first = int(stream(1).integers(max(1, n - COMPLETE_ROWS + 1)))
+    few = slice(first, min(n, first + COMPLETE_ROWS))
     across, down = as_float(np.array(S[few])).T, np.empty((n, few.stop - first))
-    with _here_and_there(S):
-        for start in range(0, n, STRIP):
-            down[start : start + STRIP] = S[start : start + STRIP, few]
-            _give_back(S)
+    with _random_access(S):
+        for part in strips(n, 1, STRIP):
+            down[part] = S[part, few]
+            _release_pages(S)
     for values, turned in ((across, True), (down, False)):
         bad = ~np.isfinite(values)
         if bad.any():
             i, j = divmod(int(np.argmax(bad)), values.shape[1])
             i, j = (first + j, i) if turned else (i, first + j)
             raise InputError(
-                f"Precomputed needs finite similarities; {int(bad.sum())} of {values.size} looked at are NaN or "
+                f"Precomputed needs finite similarities; {int(bad.sum())} of {values.size} checked are NaN or "
                 f"infinite, the first ({S[i, j]}) at S[{i}, {j}]. Impute them first."
             )
     largest = float(max(np.abs(across).max(), np.abs(down).max()))
@@ -308,7 +326,7 @@ def _largest(S: Any, spots: Indices) -> float:
                 first = start * (part.shape[1] if part.ndim == 2 else 1) + int(np.argmax(bad))
             n_bad += int(bad.sum())
         largest = max(largest, size)
-        _give_back(S)
+        _release_pages(S)
     if n_bad:
         i, j = _place(S, first)
         raise InputError(

@@ -9,19 +9,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError
-from krein.kernels.geometry import as_vectors, scale_gamma, squared_norms, unit_rows
-from krein.kernels.kernel import Kernel, Traits, bound, is_number, positive
-from krein.kernels.vectors import Cosines, InnerProducts, SquaredDistances, VectorKernel
+from krein.errors import InputError, is_number, positive
+from krein.kernels.kernel import Kernel, Traits, bound
+from krein.kernels.vectors import (
+    Cosines,
+    InnerProducts,
+    SquaredDistances,
+    VectorKernel,
+    as_vectors,
+    scale_gamma,
+    squared_norms,
+    unit_rows,
+)
 
 __all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]
 
-NEARLY_ZERO = 1e-6  # a base of a broken power this little below zero is rounding on the sphere
+# On the sphere the base of a fractional power may fall below zero by rounding, by less than ROUNDED_BASE.
+ROUNDED_BASE = 1e-6
 
 
 @dataclass(frozen=True)
 class Linear(VectorKernel):
-    """The inner product <x, y> itself."""
+    """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space."""
 
     accepts_sparse: ClassVar[bool] = True
 
@@ -44,11 +53,21 @@ class Linear(VectorKernel):
 
 @dataclass(frozen=True)
 class Polynomial(VectorKernel):
-    """Polynomial kernel, (gamma <x, y> + coef0)^degree, as scikit-learn writes it.
+    """Polynomial kernel, k(x, y) = (gamma <x, y> + coef0)^degree, with the parameters of scikit-learn.
 
-    psd for a whole degree and coef0 >= 0. With coef0 < 0 it is not: the odd part of the power has a negative slope at 0
-    when the degree is even, and k(0, 0) < 0 when it is odd. A broken degree of a negative number is NaN, which
-    `Evaluator` reports.
+    Parameters
+    ----------
+    degree : float, default=3
+        Exponent, above 0. A fractional power of a negative number is an error.
+    gamma : float or None, default=None
+        Factor of the inner product. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+    coef0 : float, default=1.0
+        Added to the inner product.
+
+    Notes
+    -----
+    It is psd for an integer degree and coef0 >= 0, and indefinite on some data for coef0 < 0: the odd part of the power
+    has a negative slope at 0 if the degree is even, and k(0, 0) < 0 if it is odd.
     """
 
     degree: float = 3
@@ -58,7 +77,7 @@ class Polynomial(VectorKernel):
     accepts_sparse: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _whole_if_it_is(positive(self, "degree", self.degree)))
+        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
         object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
         if self.gamma is not None:
             object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
@@ -101,13 +120,22 @@ class Polynomial(VectorKernel):
 
 @dataclass(frozen=True)
 class SpherePolynomial(VectorKernel):
-    """The paper's polynomial kernel, (1 - |x - y|²/a²)^degree, for rows on the unit sphere (Remark 2).
+    """The paper's polynomial kernel, k(x, y) = (1 - |x - y|² / a²)^degree, for rows of length 1 (Remark 2).
 
-    On the sphere |x - y|² = 2 - 2<x, y>, so it is alpha (q + <x, y>)^p with q = a²/2 - 1 and alpha = (2/a²)^p (the
-    paper has the fraction upside down): a kernel of the inner product, non-stationary as the supplement lists it. There
-    it is psd for whole p and a² >= 2, where q >= 0 (Remark 2's a > 2 concerns the Fourier transform on R^d, not the
-    sphere). For a² < 2 its Gegenbauer coefficient of degree p - 1 has the sign of q, negative: not psd. A broken p
-    needs a >= 2, else the base is negative between opposite points.
+    Parameters
+    ----------
+    degree : float, default=2
+        Exponent p, above 0. A fractional one needs a >= 2, because the base is negative between opposite points
+        otherwise.
+    a : float, default=2.0
+        Scale, above 0.
+
+    Notes
+    -----
+    On the sphere |x - y|² = 2 - 2 <x, y>, so the kernel is alpha (q + <x, y>)^p with q = a²/2 - 1 and alpha = (2/a²)^p
+    (the paper prints the inverse fraction). For an integer p it is psd if a² >= 2, where q >= 0; the condition a > 2 of
+    Remark 2 concerns the Fourier transform on R^d. For a² < 2 the Gegenbauer coefficient of degree p - 1 has the sign
+    of q, which is negative, so the kernel is not psd.
     """
 
     degree: float = 2
@@ -116,11 +144,11 @@ class SpherePolynomial(VectorKernel):
     accepts_sparse: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _whole_if_it_is(positive(self, "degree", self.degree)))
+        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
         object.__setattr__(self, "a", positive(self, "a", self.a))
         if not isinstance(self.degree, int) and self.a < 2:
             raise InputError(
-                f"SpherePolynomial with the broken degree {self.degree} needs a >= 2: with a = {self.a} opposite "
+                f"SpherePolynomial with the fractional degree {self.degree} needs a >= 2: with a = {self.a} opposite "
                 "points of the sphere "
                 f"would need a root of {self._base_at_antipodes():.3g}. Use a whole degree or a >= 2."
             )
@@ -150,7 +178,7 @@ class SpherePolynomial(VectorKernel):
         base = rows(a)
         np.subtract(1.0, base, out=base)
         if not isinstance(self.degree, int):
-            base[(base < 0) & (base > -NEARLY_ZERO)] = 0
+            base[(base < 0) & (base > -ROUNDED_BASE)] = 0
         with np.errstate(over="ignore", invalid="ignore"):
             return np.power(base, self.degree, out=base)
 
@@ -167,7 +195,7 @@ class SpherePolynomial(VectorKernel):
 
 @dataclass(frozen=True)
 class Cosine(VectorKernel):
-    """The cosine of the angle between x and y; 0 where one of them is the zero vector."""
+    """Cosine kernel: the cosine of the angle between x and y, or 0 if one of them is the zero vector; psd."""
 
     accepts_sparse: ClassVar[bool] = True
 
@@ -192,7 +220,15 @@ class Cosine(VectorKernel):
 
 @dataclass(frozen=True)
 class Sigmoid(VectorKernel):
-    """Sigmoid kernel, tanh(gamma <x, y> + coef0); indefinite on most data."""
+    """Sigmoid kernel, k(x, y) = tanh(gamma <x, y> + coef0); indefinite on most data.
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Factor of the inner product. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+    coef0 : float, default=0.0
+        Added to the inner product.
+    """
 
     gamma: float | None = None
     coef0: float = 0.0
@@ -228,7 +264,7 @@ class Sigmoid(VectorKernel):
         return np.tanh(products, out=products)
 
 
-def _whole_if_it_is(value: float) -> float:
+def _as_int_if_whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 

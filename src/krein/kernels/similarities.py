@@ -1,6 +1,6 @@
-"""Kernels made of something else: another kernel normalised (Remark 1), a function of the user's.
+"""Kernels made from something else: a user's function, or another kernel normalised (Remark 1).
 
-These reach beyond vectors: their objects may be strings, graphs or indices, whatever the thing inside compares.
+Their objects need not be vectors: strings, graphs or indices, whatever the function or the inner kernel compares.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from krein.kernels.collections import count_objects, is_sparse, rows
 from krein.kernels.kernel import Kernel, Traits, inherit
 from krein.kernels.precomputed import as_float
 
-__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "strangers"]
+__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "user_written"]
 
-DIAGONAL_CHUNK = 8  # a callable gives its diagonal in blocks of this many objects
+# The diagonal of a callable is read from blocks of DIAGONAL_CHUNK objects.
+DIAGONAL_CHUNK = 8
 
 
 @dataclass(frozen=True, repr=False)
 class FromCallable(Kernel):
-    """Any function k(A, B) -> array of shape (len(A), len(B)), with the traits its author declares for it."""
+    """A user's function as a kernel.
+
+    Parameters
+    ----------
+    function : callable
+        k(A, B) -> array of shape (len(A), len(B)).
+    declared : Traits, default=Traits(stationary=False, psd=None)
+        What the function promises. `check_kernel` tests it on data.
+    """
 
     function: Callable[[Any, Any], Any]
     declared: Traits = field(default_factory=lambda: Traits(stationary=False, psd=None))
@@ -77,9 +86,9 @@ class FromCallable(Kernel):
 
 
 class Anchored(Kernel):
-    """A kernel that needs a number of each object beside what it compares them by.
+    """Base class of kernels that need one number per object in addition to the comparison of two objects.
 
-    Those of landmarks are kept, so that new objects are asked for their own alone: `own` once, then `cross`.
+    The numbers of fixed objects are computed once (`own`) and passed to `cross`; new objects need only theirs.
     """
 
     @abstractmethod
@@ -120,10 +129,22 @@ class Anchored(Kernel):
 
 @dataclass(frozen=True)
 class Normalized(Anchored):
-    """k(x, y) / sqrt(k(x, x) k(y, y)): the sphere without vectors (Remark 1); every self-similarity becomes 1.
+    """A kernel scaled to self-similarities of 1: k(x, y) / sqrt(k(x, x) k(y, y)) (Remark 1).
 
-    Dividing rows and columns by positive numbers keeps the number of negative eigenvalues, so psd is inherited. Needs
-    k(x, x) > 0. For new points only the self-similarities of the old ones are needed again: keep them and call `cross`.
+    This is the projection to the unit sphere for objects without vectors. It keeps the number of negative eigenvalues,
+    so it is psd if the inner kernel is.
+
+    Parameters
+    ----------
+    kernel : Kernel or callable
+        The inner kernel. It needs k(x, x) > 0 for every object.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.Normalized(krein.Linear())([[3.0, 0.0], [2.0, 2.0]]).round(3)
+    array([[1.   , 0.707],
+           [0.707, 1.   ]])
     """
 
     kernel: Kernel
@@ -232,14 +253,14 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
-def strangers(kernel: Any) -> Iterator[Kernel]:
-    """Yield the parts of a kernel that a user wrote: nothing is known of them until they are looked at."""
+def user_written(kernel: Any) -> Iterator[Kernel]:
+    """Yield the parts of a kernel that a user wrote: callables, and subclasses of Kernel outside krein."""
     if isinstance(kernel, tuple):
         for part in kernel:
-            yield from strangers(part)
+            yield from user_written(part)
     elif isinstance(kernel, Kernel):
         if isinstance(kernel, FromCallable) or not type(kernel).__module__.startswith("krein."):
             yield kernel
         elif is_dataclass(kernel):
             for each in fields(kernel):
-                yield from strangers(getattr(kernel, each.name))
+                yield from user_written(getattr(kernel, each.name))

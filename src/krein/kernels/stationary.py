@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.kernels.geometry import as_vectors, scale_gamma
-from krein.kernels.kernel import Kernel, Traits, bound, positive
-from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel
+from krein.errors import positive
+from krein.kernels.kernel import Kernel, Traits, bound
+from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel, as_vectors, scale_gamma
 
 __all__ = ["RBF", "TL1", "Laplacian"]
 
@@ -41,9 +41,22 @@ class _Exponential(VectorKernel):
 
 @dataclass(frozen=True)
 class RBF(_Exponential):
-    """Gaussian kernel, exp(-gamma |x - y|²); psd, in (0, 1], with an infinite-dimensional feature space.
+    """Gaussian kernel, k(x, y) = exp(-gamma |x - y|²).
 
-    gamma left None is bound to 1 / (d var X), so that the kernel does not feel the data's scale.
+    It is psd on any data, its values lie in (0, 1], and its feature space has infinite dimension.
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Inverse squared width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data
+        X, which is ``gamma="scale"`` of scikit-learn.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.RBF(gamma=0.5)([[0.0], [1.0]]).round(3)
+    array([[1.   , 0.607],
+           [0.607, 1.   ]])
     """
 
     @property
@@ -70,7 +83,15 @@ class RBF(_Exponential):
 
 @dataclass(frozen=True)
 class Laplacian(_Exponential):
-    """Laplacian kernel, exp(-gamma |x - y|_1); psd, in (0, 1]."""
+    """Laplacian kernel, k(x, y) = exp(-gamma |x - y|_1).
+
+    It is psd on any data, and its values lie in (0, 1].
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+    """
 
     @property
     def traits(self) -> Traits:
@@ -88,9 +109,23 @@ class Laplacian(_Exponential):
 
 @dataclass(frozen=True)
 class TL1(VectorKernel):
-    """Truncated Manhattan kernel, max(rho - |x - y|_1, 0) (paper, Sec. 4.3); indefinite on some data.
+    """Truncated Manhattan kernel, k(x, y) = max(rho - |x - y|_1, 0) (paper, Sec. 4.3).
 
-    rho left None is bound to 0.7 d, which Huang et al. recommend for data in [0, 1]^d.
+    It is indefinite on some data, and zero for all pairs farther apart than rho.
+
+    Parameters
+    ----------
+    rho : float or None, default=None
+        Distance from which on the similarity is 0. None is replaced by 0.7 * n_features when the kernel is bound to
+        data, which Huang et al. recommend for features in [0, 1].
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.TL1(rho=2.0)([[0.0], [1.0], [5.0]])
+    array([[2., 1., 0.],
+           [1., 2., 0.],
+           [0., 0., 2.]])
     """
 
     rho: float | None = None

@@ -14,18 +14,19 @@ import numpy as np
 from scipy import sparse
 
 from krein.arrays import Array
-from krein.errors import InputError
+from krein.errors import InputError, whole
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, whole
+from krein.kernels.kernel import Kernel, Traits
 
 __all__ = ["EditDistance", "EditSimilarity", "JaroWinkler", "Spectrum", "check_strings", "codes_of"]
 
-ALONE = 20_000  # pairs up to which threads take longer to start than they save
+# Up to SERIAL_PAIRS pairs one thread is used, because starting more takes longer than they save.
+SERIAL_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
 class _Fuzzy(Kernel):
-    """What rapidfuzz compares; ``n_jobs`` threads, None for one, -1 for all cores; never more than there are cores."""
+    """Base class of comparisons by rapidfuzz; ``n_jobs`` threads, None for one, -1 for one per core."""
 
     n_jobs: int | None = field(default=-1, compare=False, repr=False, kw_only=True)
 
@@ -56,19 +57,24 @@ class _Fuzzy(Kernel):
         B = A if B is None else B
         check_strings(A)
         check_strings(B)
-        workers = 1 if count_objects(A) * count_objects(B) <= ALONE else self._workers
+        workers = 1 if count_objects(A) * count_objects(B) <= SERIAL_PAIRS else self._workers
         call = getattr(getattr(distance, module), name)
         return np.asarray(process.cdist(A, B, scorer=call, dtype=dtype, workers=workers))
 
     def diag_entries(self, n_objects: int) -> int:
-        return 0  # known without a look
+        return 0  # constant
 
 
 @dataclass(frozen=True)
 class EditDistance(_Fuzzy):
-    """Levenshtein's distance: the fewest insertions, deletions and substitutions that make y of x.
+    """Levenshtein distance: the least number of insertions, deletions and substitutions that turn x into y.
 
-    A distance, to be made a similarity by `FromDistances` or `DoubleCentred`.
+    `FromDistances` or `DoubleCentred` makes a similarity of it. Needs ``pip install krein[strings]``.
+
+    Parameters
+    ----------
+    n_jobs : int or None, default=-1
+        Number of threads; None means 1 and -1 one per core.
     """
 
     dissimilar: ClassVar[bool] = True
@@ -85,40 +91,71 @@ class EditDistance(_Fuzzy):
 
 
 @dataclass(frozen=True)
-class EditSimilarity(_Fuzzy):
-    """1 - (edit distance / length of the longer string), from 0 to 1; indefinite. Two empty strings have 1."""
+class _FuzzySimilarity(_Fuzzy):
+    """Base class of similarities from 0 to 1 that are computed by rapidfuzz."""
+
+    scorer: ClassVar[str]  # module and function of rapidfuzz.distance
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=False, low=0.0, high=1.0, constant_diagonal=True)
 
     def __call__(self, A: Any, B: Any = None) -> Array:
-        return self._all_pairs(A, B, "Levenshtein.normalized_similarity")
+        return self._all_pairs(A, B, self.scorer)
 
     def diag(self, A: Any) -> Array:
         return np.ones(count_objects(A))
 
 
 @dataclass(frozen=True)
-class JaroWinkler(_Fuzzy):
-    """Jaro's similarity of short strings such as names, more for a common beginning (Winkler); 0 to 1, indefinite."""
+class EditSimilarity(_FuzzySimilarity):
+    """1 - (edit distance / length of the longer string), from 0 to 1; indefinite.
 
-    @property
-    def traits(self) -> Traits:
-        return Traits(stationary=False, psd=False, low=0.0, high=1.0, constant_diagonal=True)
+    Two empty strings have similarity 1. Needs ``pip install krein[strings]``.
 
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        return self._all_pairs(A, B, "JaroWinkler.similarity")
+    Parameters
+    ----------
+    n_jobs : int or None, default=-1
+        Number of threads; None means 1 and -1 one per core.
+    """
 
-    def diag(self, A: Any) -> Array:
-        return np.ones(count_objects(A))
+    scorer: ClassVar[str] = "Levenshtein.normalized_similarity"
+
+
+@dataclass(frozen=True)
+class JaroWinkler(_FuzzySimilarity):
+    """Jaro-Winkler similarity of short strings such as names, from 0 to 1; indefinite.
+
+    Jaro's similarity is raised for strings that begin alike (Winkler). Needs ``pip install krein[strings]``.
+
+    Parameters
+    ----------
+    n_jobs : int or None, default=-1
+        Number of threads; None means 1 and -1 one per core.
+    """
+
+    scorer: ClassVar[str] = "JaroWinkler.similarity"
 
 
 @dataclass(frozen=True)
 class Spectrum(Kernel):
-    """The inner product of n-gram counts (Leslie, Eskin, Noble 2002): psd. `Normalized` on top takes lengths out.
+    """Spectrum kernel: the inner product of the n-gram counts of two strings (Leslie, Eskin, Noble 2002); psd.
 
-    With ``blended`` all lengths from 1 to n count. A string shorter than n has no n-gram, and is similar to nothing.
+    ``Normalized(Spectrum())`` removes the effect of the lengths of the strings.
+
+    Parameters
+    ----------
+    n : int, default=3
+        Length of the n-grams. The similarity to a string shorter than n is 0.
+    blended : bool, default=False
+        Whether all lengths from 1 to n are counted.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.Spectrum(n=2)(["banana", "bandana"])
+    array([[9., 7.],
+           [7., 8.]])
     """
 
     n: int = 3

@@ -1,9 +1,11 @@
-"""At the door: whatever a user passes as data, checked once, in a form the rest can trust.
+"""Validation of data: whatever a user passes as X is checked once, so that the rest of krein need not check it.
 
-In: arrays, data frames, sparse matrices, lists of objects. Out: a float array, a CSR matrix, or a sequence; and the
-kernel with its parameters bound to it. The first half asks whether X is a matrix of numbers or a sequence of objects
-(scikit-learn takes nested lists of numbers for a matrix, and so does krein where nothing speaks against it); estimators
-ask at the fit and keep the answer, as one object to predict says little of what the others were.
+In: arrays, data frames, sparse matrices or lists of objects. Out: a float array, a CSR matrix or a sequence, and the
+kernel with its parameters bound to it.
+
+The first part decides whether X is a matrix of numbers or a sequence of objects. Nested lists of numbers are a matrix,
+as in scikit-learn, unless the kernel compares other objects. Estimators decide this in fit; objects passed to predict
+are interpreted as they were in fit.
 """
 
 from __future__ import annotations
@@ -31,33 +33,45 @@ from krein.kernels import (
 from krein.kernels.collections import is_sparse
 from krein.kernels.counting import note
 from krein.kernels.names import takes
-from krein.kernels.similarities import strangers
+from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
 
 __all__ = [
-    "as_objects", "check_new_objects", "check_objects", "check_similarity", "check_table", "holds_vectors", "is_bare",
-    "off_sphere", "takes_vectors",
+    "as_objects",
+    "check_new_objects",
+    "check_objects",
+    "check_similarity",
+    "check_table",
+    "has_only_similarities",
+    "holds_vectors",
+    "off_sphere",
+    "takes_vectors",
 ]  # fmt: skip
 
-NUMBERS = (float, np.floating, np.bool_)  # Types of numbers beside the whole ones.
-WHOLE = 2**53  # Whole numbers up to this one are told apart by float64.
-OFF_SPHERE = 1e-3  # |x| may differ from 1 by this before a kernel that wants the sphere complains
-SAMPLE = 64  # objects of a user's kernel compared with each other in both orders, and in parts
-COMPANIONS = 2  # and each object with so many, in both orders
+# These types are numbers; so are integers up to LARGEST_INTEGER.
+NUMBERS = (float, np.floating, np.bool_)
+# float64 represents all integers up to this one exactly.
+LARGEST_INTEGER = 2**53
+# A kernel for the unit sphere warns if the length of a row differs from 1 by more than SPHERE_TOLERANCE.
+SPHERE_TOLERANCE = 1e-3
+# A user's kernel is checked on all pairs of SYMMETRY_SAMPLE objects.
+SYMMETRY_SAMPLE = 64
+# In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
+COMPARED_OBJECTS = 2
 
 
 # -- what X is ---------------------------------------------------------------------------------------------------------
 
 
 def takes_vectors(kernel: Kernel) -> bool:
-    """Whether the kernel compares vectors; a callable or a given matrix compares what it likes."""
+    """Whether the kernel compares vectors; False for a callable, which may compare anything, and for a matrix."""
     return kernel.compares == "vectors"
 
 
 def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> bool:
-    """Whether X is a matrix of numbers under what names the kernel; a function of the user's may compare anything.
+    """Whether X is a matrix of numbers for this kernel: a name, a Kernel, or a user's function of any objects.
 
-    Of a list of equally long rows of numbers it is asked: what it cannot do with arrays it is to do with the list.
+    A list of equally long rows of numbers is a matrix if the function accepts arrays, and a list of objects otherwise.
     """
     if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
         return True
@@ -75,7 +89,7 @@ def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> 
 
 
 def check_table(X: Any, kernel: Any) -> None:
-    """Refuse a list to predict that is no matrix, where the user's function was given one at the fit."""
+    """Refuse a list passed to predict that is no matrix, if the user's function was given a matrix in fit."""
     if isinstance(kernel, str | Kernel) or not isinstance(X, list | tuple) or not X or _is_table(X):
         return
     raise InputError(
@@ -86,7 +100,7 @@ def check_table(X: Any, kernel: Any) -> None:
 
 
 def as_objects(X: Any) -> Any:
-    """X as an array or a list of objects, or what is wrong with it."""
+    """Return X as an array or a list of objects, or raise InputError."""
     if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
         raise InputError(f"X must be a sequence of objects, a list for instance; got {type(X).__name__}.")
     if isinstance(X, np.ndarray):
@@ -114,14 +128,18 @@ def _is_table(X: Any) -> bool:
 
 def _is_plain_number(value: Any) -> bool:
     if isinstance(value, int | np.integer):
-        return bool(-WHOLE <= value <= WHOLE)
+        return bool(-LARGEST_INTEGER <= value <= LARGEST_INTEGER)
     return isinstance(value, NUMBERS)
 
 
 def _is_array(row: Any) -> bool:
     if not (type(row) is np.ndarray and row.ndim == 1 and row.dtype.kind in "biuf"):
         return False
-    return row.dtype.kind not in "iu" or row.size == 0 or bool(row.min() >= -WHOLE and row.max() <= WHOLE)
+    return (
+        row.dtype.kind not in "iu"
+        or row.size == 0
+        or bool(row.min() >= -LARGEST_INTEGER and row.max() <= LARGEST_INTEGER)
+    )
 
 
 def _is_numeric(frame: Any) -> bool:
@@ -134,7 +152,7 @@ def _is_numeric(frame: Any) -> bool:
 
 
 def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
-    """Return (objects, kernel bound to them), or say what is wrong with X."""
+    """Return the checked objects and the kernel bound to them, or raise InputError."""
     if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
         X = np.arange(matrix.n_objects)
     if kernel.dissimilar:
@@ -156,7 +174,7 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
 
 
 def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
-    """Return new objects in the form of the training ones, or say what is wrong with them."""
+    """Return new objects in the form of the training objects, or raise InputError."""
     vectors = is_vectors(objects)
     new = _collection(X_new, kernel, like_vectors=vectors)
     if not vectors:
@@ -173,29 +191,29 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
     return new.toarray() if is_sparse(new) and not is_sparse(objects) else new
 
 
-def is_bare(objects: Any, kernel: Kernel) -> bool:
-    """Whether objects have nothing but similarities that may be dear; those in a given matrix are not."""
+def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
+    """Whether nothing but expensive similarities is known of the objects: no vectors, and no matrix that holds them."""
     return not is_vectors(objects) and kernel.compares != "indices"
 
 
 def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
-    """Look at a kernel with something of the user's in it: is it symmetric, and the same whatever else is in a call?
+    """Check that a user's kernel is symmetric, and that k(x, y) does not depend on other objects in the same call.
 
-    Among a sample in full; and every object is compared with a few in both orders, 4 n similarities, unless the
-    ``whole`` matrix is looked at anyway. krein's own kernels are tested, and not looked at.
+    All pairs of a sample are compared. Every object is compared with a few others in both orders (4 n similarities),
+    unless the ``whole`` matrix will be evaluated and checked. krein's own kernels are not checked here.
     """
-    parts, n = list(strangers(evaluator.kernel)), count_objects(objects)
+    parts, n = list(user_written(evaluator.kernel)), count_objects(objects)
     if not parts:
         return
-    some = stream(0, 4).choice(n, min(n, SAMPLE), replace=False)
+    some = stream(0, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
     evaluator.consistent(take(objects, some), some)
-    if n > SAMPLE and not whole:
+    if n > SYMMETRY_SAMPLE and not whole:
         for part in parts:  # what is made of it is symmetric if it is, and may cost more
-            Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPANIONS, replace=False))
+            Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPARED_OBJECTS, replace=False))
 
 
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
-    """X as a float array, a CSR matrix or a sequence; ``like_vectors`` where a callable was fitted on vectors."""
+    """X as a float array, a CSR matrix or a sequence; ``like_vectors`` if a callable was fitted on vectors."""
     if is_sparse(X):
         return _sparse(X, kernel)
     vectors = like_vectors or takes_vectors(kernel)
@@ -307,12 +325,12 @@ def _innermost(kernel: Kernel) -> Kernel:
 
 
 def off_sphere(X: Any) -> int:
-    """How many rows of X have not length 1; 0 for objects without vectors."""
+    """The number of rows of X whose length is not 1; 0 if the objects are no vectors."""
     if not is_vectors(X):
         return 0
     with np.errstate(over="ignore", under="ignore"):
         squares = np.asarray(X.multiply(X).sum(1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
-        return int((np.abs(np.sqrt(squares) - 1.0) > OFF_SPHERE).sum())
+        return int((np.abs(np.sqrt(squares) - 1.0) > SPHERE_TOLERANCE).sum())
 
 
 def _warn_off_sphere(X: Any, kernel: Kernel) -> None:

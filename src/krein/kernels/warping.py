@@ -1,4 +1,4 @@
-"""Dynamic time warping: the distance of two sequences of numbers whose clocks may run differently."""
+"""Dynamic time warping: the distance of two sequences of numbers that may run at different speeds."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError
+from krein.errors import InputError, whole
 from krein.kernels.alignment import batches
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, whole
+from krein.kernels.kernel import Kernel, Traits
 
 __all__ = ["DynamicTimeWarping"]
 
-CELLS = 2**13  # of a table
+# Sequences are compared in batches whose tables have about TABLE_CELLS cells.
+TABLE_CELLS = 2**13
 
 
 @dataclass(frozen=True)
 class DynamicTimeWarping(Kernel):
-    """The least sum of |x_i - y_j| over a path that goes through both sequences, forwards in each.
+    """Dynamic time warping distance: the least sum of |x_i - y_j| over all monotone paths through both sequences.
 
-    Sequences are arrays of shape (length,) or (length, d), of any lengths; |.| is Euclidean. ``window`` is how far i
-    and j may be apart (Sakoe and Chiba's band), at least the difference of the lengths. A distance that breaks the
-    triangle inequality, to be made a similarity by `FromDistances` or `DoubleCentred`.
+    Sequences are arrays of shape (length,) or (length, d) of any lengths, and |.| is the Euclidean norm. The distance
+    violates the triangle inequality. `FromDistances` or `DoubleCentred` makes a similarity of it.
+
+    Parameters
+    ----------
+    window : int or None, default=None
+        Largest |i - j| on a path (the band of Sakoe and Chiba), raised to the difference of the lengths where it is
+        smaller. None means no limit.
     """
 
     window: int | None = None
@@ -58,7 +64,7 @@ class DynamicTimeWarping(Kernel):
 
     def _all(self, few: list[Array], many: list[Array]) -> Array:
         out = np.empty((len(few), len(many)))
-        for spots, longest in batches([len(x) for x in many], CELLS):
+        for spots, longest in batches([len(x) for x in many], TABLE_CELLS):
             lengths = np.array([len(many[j]) for j in spots])
             table = np.zeros((longest, len(spots), many[0].shape[1]))
             for p, j in enumerate(spots):
@@ -86,8 +92,8 @@ class DynamicTimeWarping(Kernel):
             low = max(0, d - m + 1, -((widest - d) // 2))
             high = min(longest, d + 1, (d + widest) // 2 + 1)
             here, after = slice(low, high), slice(low + 1, high + 1)
-            apart = values[here] - backwards[m - 1 - d + low : m - 1 - d + high]
-            cost = np.abs(apart, out=apart) if width == 1 else np.sqrt(np.einsum("jpd,jpd->jp", apart, apart))
+            gap = values[here] - backwards[m - 1 - d + low : m - 1 - d + high]
+            cost = np.abs(gap, out=gap) if width == 1 else np.sqrt(np.einsum("jpd,jpd->jp", gap, gap))
             now[low] = np.inf
             found = np.minimum(last[here], last[after], out=now[after])
             np.minimum(found, before[here], out=found)

@@ -1,11 +1,12 @@
-"""Blocks on their own: the dual falls apart into small ones that share a number, the multiplier y of sum(b) = total.
+"""The dual on a block-diagonal core: one small dual per block, coupled only by the multiplier y of sum(b) = total.
 
-In: a problem whose core couples no two blocks. Out: the best point met, with its duality gap. Given y, every block is a
-box-constrained problem of some tens of rows, V Vᵀ = K there, and thousands are solved at once: blocks of about one size
-are stacked, and a projected Newton step is one batched product and one batched solve with the free rows of each. The
-sum of all b falls with y, piecewise linearly, and its slope comes with the last step: y takes some five rounds, each of
-them begun where the last one ended. Where the sum jumps, at rows the others do not resemble, both sides of the jump are
-solutions and so is the mixture that has the sum asked for.
+In: a problem whose core couples no two blocks. Out: the best point found, with its duality gap. For a given y each
+block is a box-constrained problem of some tens of rows with K = V Vᵀ. Thousands of them are solved together: blocks of
+similar size are stacked, and a projected Newton step is one batched product and one batched solve with the free rows.
+
+The sum of b is a decreasing, piecewise linear function of y whose slope is known from the last step, so Newton's method
+finds y in about five steps. Where the sum jumps, both sides of the jump are solutions for this y, and so is the convex
+combination that has the required sum.
 """
 
 from __future__ import annotations
@@ -21,27 +22,46 @@ from krein.factorization import Factorization
 from krein.factorization.core import is_dense
 from krein.solvers.problem import FLOOR, Mask, Point, Problem, excess
 
-__all__ = ["Apart", "falls_apart"]
+__all__ = ["Blockwise", "has_independent_blocks"]
 
-SETTLED = (1e-2, 1e-4, 1e-8, 1e-13)  # the gap of a block, of its objective, round by round; the sum's sign is sure then
-ROUNDS, STEPS = 40, 60  # values of y, and Newton steps for one of them
-DAMPED, CALMER, LEAST = 0.3, 0.2, 1e-11  # ridge of a Newton step, of the diagonal: at first, after a full step, at last
-SWEPT, SWEEPS = 12, 2  # steps after which a block counts as stubborn, and sweeps over its rows before each further
-HALVED = 12  # times, before the best length along the last try is taken as it is
+# Each block is solved to these relative gaps, one per value of y. From the last on the sign of the sum's error is sure.
+BLOCK_GAPS = (1e-2, 1e-4, 1e-8, 1e-13)
+# At most MULTIPLIER_STEPS values of y are tried, with at most NEWTON_STEPS Newton steps for each.
+MULTIPLIER_STEPS = 40
+NEWTON_STEPS = 60
+# The ridge of a Newton step, relative to the diagonal, starts at FIRST_DAMPING. A full step multiplies it by
+# DAMPING_DECREASE, down to LEAST_DAMPING.
+FIRST_DAMPING = 0.3
+DAMPING_DECREASE = 0.2
+LEAST_DAMPING = 1e-11
+# A block that needs more than SWEEPS_FROM steps gets SWEEPS sweeps of coordinate descent before each further step.
+SWEEPS_FROM = 12
+SWEEPS = 2
+# The line search halves the step LENGTH_TRIALS - 1 times, and then takes the optimal length along the last one.
+LENGTH_TRIALS = 12
+# A step is accepted if the objective falls by this share of the linear prediction.
 ARMIJO = 1e-4
-EXACT, ROUNDING = 1e-3, 1e-13  # share of tol from which on a round has to be worth its while, and where none is
-AT_END = 1e-10  # of a row's range
-LOW_RANK, RIDGED = 1.5, 1e-7  # free rows per rank from which on the rank is solved for, and its least ridge
-NEGATIVE = 1e-10  # of the largest eigenvalue: a core below it is not psd
+# Below the gap WORTHWHILE_GAP * tol the search goes on only while the gap falls by a factor of 10. It stops below
+# ROUNDING_GAP.
+WORTHWHILE_GAP = 1e-3
+ROUNDING_GAP = 1e-13
+# A coefficient closer to its bound than this share of its range lies at the bound.
+BOUND_DISTANCE = 1e-10
+# With more than LOW_RANK_RATIO free rows per rank the system of the rank is solved instead, with a ridge of at least
+# LOW_RANK_RIDGE.
+LOW_RANK_RATIO = 1.5
+LOW_RANK_RIDGE = 1e-7
+# A core with an eigenvalue below -NEGATIVE_EIGENVALUE times its largest entry is not psd.
+NEGATIVE_EIGENVALUE = 1e-10
 
 
-def falls_apart(f: Factorization) -> bool:
-    """Whether no two blocks are coupled."""
+def has_independent_blocks(f: Factorization) -> bool:
+    """Whether the core couples no two blocks."""
     return not is_dense(f.core) and f.core.is_block_diagonal and f.shift >= 0.0
 
 
-class Apart:
-    """A run over the values of y; `stacks` is empty where the matrix is not psd, and nothing can be done."""
+class Blockwise:
+    """The search for y; ``stacks`` is empty if the matrix is not psd, and then nothing is solved."""
 
     def __init__(self, problem: Problem, start: tuple[Array, float] | None = None) -> None:
         self.problem = problem
@@ -53,20 +73,20 @@ class Apart:
         self.path: list[tuple[int, float]] = []
 
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point | None:
-        """The best point met until the gap is at rounding, or ``max_iter`` Newton steps are done."""
+        """Return the best point found before the gap is at rounding or ``max_iter`` Newton steps are done."""
         best: Point | None = None
         sides: dict[bool, tuple[float, Array, Array]] = {}  # the nearest y with too large and too small a sum: y, b, Kb
         last = 0.0
-        with tqdm(total=ROUNDS, desc="blocks on their own", disable=verbose <= 0) as bar:
-            for turn in range(ROUNDS if self.stacks else 0):
-                loose = SETTLED[min(turn, len(SETTLED) - 1)]
+        with tqdm(total=MULTIPLIER_STEPS, desc="blockwise", disable=verbose <= 0) as bar:
+            for turn in range(MULTIPLIER_STEPS if self.stacks else 0):
+                loose = BLOCK_GAPS[min(turn, len(BLOCK_GAPS) - 1)]
                 try:
                     with np.errstate(all="ignore"):  # numbers that leave the range of float64 show in the gap
-                        self.n_iter += max(stack.settle(self.y, loose, STEPS) for stack in self.stacks)
+                        self.n_iter += max(stack.settle(self.y, loose, NEWTON_STEPS) for stack in self.stacks)
                 except np.linalg.LinAlgError:
                     break
                 b, product = self._gathered()
-                sure = turn >= len(SETTLED) - 1
+                sure = turn >= len(BLOCK_GAPS) - 1
                 surplus = float(b.sum()) - self.problem.total
                 if sure:
                     sides[surplus > 0.0] = self.y, b, product
@@ -77,7 +97,7 @@ class Apart:
                 bar.update()
                 bar.set_postfix(gap=f"{best.gap:.2g}")
                 y, now = self._next(surplus, sides), best.gap
-                exact = now <= ROUNDING or (now <= EXACT * tol and now > 0.1 * last)  # a round is little work by then
+                exact = now <= ROUNDING_GAP or (now <= WORTHWHILE_GAP * tol and now > 0.1 * last)
                 if (sure and (exact or y == self.y)) or self.n_iter >= max_iter:
                     break
                 self.y, last = y, now
@@ -91,7 +111,7 @@ class Apart:
         return b, product
 
     def _candidates(self, b: Array, product: Array, sides: dict[bool, tuple[float, Array, Array]]) -> list[Point]:
-        """What was found, and between the two sides of a jump the mixture that has the right sum."""
+        """The current point, and the convex combination of both sides of a jump that has the required sum."""
         found = [self._judged(b, self.y, product)]
         if len(sides) == 2:
             (y, b, product), (z, c, other) = sides[True], sides[False]
@@ -102,7 +122,7 @@ class Apart:
         return found
 
     def _judged(self, b: Array, y: float, product: Array) -> Point:
-        """A point whose gap counts what its sum is off by, whatever the sign: none is as exact as its gap otherwise."""
+        """The point, with the error of its sum counted in its gap."""
         point = self.problem.point(b, y, product)
         short = abs(float(b.sum()) - self.problem.total) * (abs(y) + self.unit)
         size = abs(point.objective) + self.problem.scale
@@ -110,7 +130,7 @@ class Apart:
         return replace(point, gap=gap if np.isfinite(gap) else np.inf)
 
     def _next(self, surplus: float, sides: dict[bool, tuple[float, Array, Array]]) -> float:
-        """Newton's y, kept between those whose sums are too large and too small."""
+        """The next y by Newton's method, kept between the values whose sums are too large and too small."""
         slope = sum(float(stack.slope.sum()) for stack in self.stacks)
         if surplus == 0.0:
             return self.y
@@ -125,7 +145,7 @@ class Apart:
 
 @dataclass(eq=False)
 class _Stack:
-    """Blocks of about one size; what is missing in one is a row that cannot move."""
+    """Blocks of similar size, padded with rows whose range is empty."""
 
     V: Array  # (c, m, k) with V Vᵀ + shift I = K
     rows: Indices  # (c, m) of the problem
@@ -142,18 +162,18 @@ class _Stack:
         self.size = np.square(self.V).sum(2).max(1, initial=0.0) + self.shift  # (c,)
         reach = np.maximum(np.abs(self.low), np.abs(self.high))
         self.floor = FLOOR * ((np.abs(self.linear) + self.epsilon) * reach).sum(1)
-        self.damping = np.full(len(self.V), DAMPED)
+        self.damping = np.full(len(self.V), FIRST_DAMPING)
         self.slope = np.zeros(len(self.V))  # how fast the sum of b falls with y
 
     def product(self) -> Array:
         return _times(self.V, self.w) + self.shift * self.b
 
     def settle(self, y: float, tol: float, steps: int) -> int:
-        """Minimise over every block's box at this y; returns how many steps the slowest took."""
+        """Minimise over the box of every block at this y; return the number of steps of the slowest block."""
         live = np.arange(len(self.V))
         V = self.V
         for step in range(steps):
-            if step >= SWEPT:
+            if step >= SWEEPS_FROM:
                 for _ in range(SWEEPS):
                     self._sweep(V, live, y)
             b, w, low, high = self.b[live], self.w[live], self.low[live], self.high[live]
@@ -161,24 +181,26 @@ class _Stack:
             cost = (np.abs(self.linear[live]) + self.epsilon + abs(y)) * np.abs(b)
             cost = np.square(w).sum(1) + cost.sum(1) + self.floor[live]
             unsettled = excess(smooth, b, low, high, self.epsilon).sum(1) > tol * cost
-            if step and not unsettled.any():  # one step at least: it says how fast the sum falls
+            if step and not unsettled.any():  # at least one step: it computes the slope of the sum
                 return step
             if step and not unsettled.all():
                 live, V = live[unsettled], V[unsettled]
                 b, w, low, high, smooth = (x[unsettled] for x in (b, w, low, high, smooth))
             slope, low, high, held = _side(smooth, b, low, high, self.epsilon)
             size = np.where(self.size[live] > 0.0, self.size[live], 1.0)
-            ridge, least = (self.shift + share * size for share in (self.damping[live], RIDGED))
+            ridge, least = (self.shift + share * size for share in (self.damping[live], LOW_RANK_RIDGE))
             direction, self.slope[live] = _newton(V, ~held, slope, ridge, least)
             db, dw, full = self._along(V, b, slope, direction, low, high)
             self.b[live] = np.clip(b + db, low, high)
             self.w[live] = w + dw
             damping = self.damping[live]
-            self.damping[live] = np.where(full, np.maximum(CALMER * damping, LEAST), np.minimum(2.0 * damping, 1.0))
+            self.damping[live] = np.where(
+                full, np.maximum(DAMPING_DECREASE * damping, LEAST_DAMPING), np.minimum(2.0 * damping, 1.0)
+            )
         return steps
 
     def _sweep(self, V: Array, live: Indices, y: float) -> None:
-        """Row after row to its best place, in all blocks at once: what tells the ends of a stubborn block best."""
+        """One sweep of coordinate descent in all blocks at once; it finds the rows at bounds that Newton steps miss."""
         b, w, low, high, pull = self.b[live], self.w[live], self.low[live], self.high[live], self.linear[live] - y
         own = np.square(V).sum(2) + self.shift
         own[own <= 0.0] = 1.0
@@ -196,17 +218,17 @@ class _Stack:
     def _along(
         self, V: Array, b: Array, slope: Array, direction: Array, low: Array, high: Array
     ) -> tuple[Array, Array, Mask]:
-        """The step of each block along its arc, clipped to the box: (db, Vᵀdb, whether it is a full one)."""
+        """The step of each block along its projected arc: (db, Vᵀdb, whether its length is 1)."""
         db, dw = np.zeros_like(b), np.zeros((len(V), V.shape[2]))
         full = np.ones(len(V), dtype=bool)
         left, length = np.arange(len(V)), 1.0
-        for trial in range(HALVED):
+        for trial in range(LENGTH_TRIALS):
             step = np.clip(b[left] + length * direction[left], low[left], high[left]) - b[left]
             image = _transposed(V[left] if trial else V, step)
             first = (slope[left] * step).sum(1)
             second = np.square(image).sum(1) + self.shift * np.square(step).sum(1)
             good = first + 0.5 * second <= ARMIJO * first
-            if trial == HALVED - 1:
+            if trial == LENGTH_TRIALS - 1:
                 best = np.where(first < 0.0, np.minimum(1.0, -first / np.where(second > 0.0, second, 1.0)), 0.0)
                 step, image, good = best[:, None] * step, best[:, None] * image, np.ones_like(good)
             db[left[good]], dw[left[good]] = step[good], image[good]
@@ -218,7 +240,7 @@ class _Stack:
 
 
 def _side(smooth: Array, b: Array, low: Array, high: Array, epsilon: float) -> tuple[Array, Array, Array, Mask]:
-    """The slope of each row, the part of its range that has this slope, and whether it is held at an end of that."""
+    """The slope of each row, the part of its range where this slope holds, and whether it is held at an end of it."""
     if epsilon:
         up, down = smooth + epsilon, smooth - epsilon
         positive = (b > 0.0) | ((b == 0.0) & (up < 0.0))
@@ -227,7 +249,7 @@ def _side(smooth: Array, b: Array, low: Array, high: Array, epsilon: float) -> t
         low, high = np.where(positive, np.maximum(low, 0.0), low), np.where(positive, high, np.minimum(high, 0.0))
     else:
         slope, resting = smooth, np.zeros(b.shape, dtype=bool)
-    near = AT_END * (high - low)
+    near = BOUND_DISTANCE * (high - low)
     held = ((b <= low + near) & (slope > 0.0)) | ((b >= high - near) & (slope < 0.0))
     return slope, low, high, held | resting | (high <= low)
 
@@ -235,12 +257,12 @@ def _side(smooth: Array, b: Array, low: Array, high: Array, epsilon: float) -> t
 def _newton(V: Array, free: Mask, slope: Array, ridge: Array, least: Array) -> tuple[Array, Array]:
     """-(K_FF + ridge)⁻¹ slope_F and 1ᵀ(K_FF + ridge)⁻¹ 1 for every block, K_FF from its free rows or by its rank.
 
-    By the rank rounding is divided by the ridge, so that is at ``least`` so much there.
+    The system of the rank divides rounding by the ridge, so its ridge is at least ``least``.
     """
     c, m, k = V.shape
     count = free.sum(1)
     direction, total = np.zeros((c, m)), np.zeros(c)
-    by_rank = count > LOW_RANK * k
+    by_rank = count > LOW_RANK_RATIO * k
     widths = np.minimum(_rounded(count), m)
     for width in np.unique(widths[(count > 0) & ~by_rank]).tolist():
         mine = np.flatnonzero((widths == width) & ~by_rank)
@@ -265,7 +287,7 @@ def _newton(V: Array, free: Mask, slope: Array, ridge: Array, least: Array) -> t
 
 
 def _even(problem: Problem) -> tuple[Array, float]:
-    """Where to begin: nowhere with the mean label, which is nearly the answer, or without labels with equal shares."""
+    """The initial point: b = 0 and the mean label, or equal shares if there are no labels."""
     if problem.linear.any():
         return np.zeros_like(problem.low), float(problem.linear[problem.high > problem.low].mean())
     reach = float((problem.high - problem.low).sum())
@@ -277,7 +299,7 @@ def _even(problem: Problem) -> tuple[Array, float]:
 
 
 def _stacked(problem: Problem, b: Array) -> list[_Stack]:
-    """The rows that can move or count, block by block, in stacks of about one size; none if the core is not psd."""
+    """The rows that can move or are not zero, in stacks of blocks of similar size; none if the core is not psd."""
     f = problem.f
     roots = _roots(f)
     if roots is None:
@@ -303,13 +325,13 @@ def _stacked(problem: Problem, b: Array) -> list[_Stack]:
 
 
 def _roots(f: Factorization) -> list[Array] | None:
-    """(k_i, k_i) each: U_i times it is V_i, V_i V_iᵀ = U_i M_ii U_iᵀ; None where some M_ii is not psd."""
+    """R_i, shape (k_i, k_i), with R_i R_iᵀ = M_ii for every block; None if some M_ii is not psd."""
     assert not is_dense(f.core)
     found: list[Any] = [np.zeros((k, k)) for k in f.ranks]
     largest = f.core.peak
     for group in f.core.groups:
         values, vectors = (group.values, None) if group.values.ndim == 2 else np.linalg.eigh(group.values)
-        if (values < -NEGATIVE * largest).any():
+        if (values < -NEGATIVE_EIGENVALUE * largest).any():
             return None
         roots = np.sqrt(np.maximum(values, 0.0))
         for at, i in enumerate(group.left.tolist()):
@@ -318,7 +340,7 @@ def _roots(f: Factorization) -> list[Array] | None:
 
 
 def _rounded(counts: Indices) -> Indices:
-    """Up to the next of few sizes, four between a number and its double."""
+    """The counts rounded up to one of four sizes per power of two."""
     step = 2 ** np.maximum(np.floor(np.log2(np.maximum(counts, 1))).astype(np.intp) - 2, 0)
     return np.asarray(-(-counts // step) * step)
 

@@ -1,9 +1,9 @@
-"""One dual on a dense matrix: LIBSVM finds the active set, a polish makes it exact.
+"""One dual on a dense matrix: LIBSVM finds the active set, and an active-set polish makes it exact.
 
-In: a task (`Task`) and the matrix of its rows. Out: a `Dual`. LIBSVM stops at a violation of the optimality conditions,
-which it reaches slowly; which rows lie at their bounds it knows much earlier. So it is asked for a rough answer, and
-the linear system of the free rows is solved; if no condition is violated then, that is the solution, to rounding. If
-not, LIBSVM is asked for more.
+In: a `Task` and the matrix of its rows. Out: a `Dual`. LIBSVM finds early which rows lie at their bounds, but reduces
+the violation of the optimality conditions slowly. So it is run with a large tolerance, and the linear system of the
+free rows is solved. If no condition is violated then, that is the solution to rounding. Otherwise LIBSVM is run with a
+smaller tolerance.
 """
 
 from __future__ import annotations
@@ -27,22 +27,28 @@ from krein.solvers.problem import Problem, central_multiplier
 
 __all__ = ["KnownDiagonal", "NotConverged", "Task", "libsvm", "made_exact", "polish", "solve_dense", "violation"]
 
-CLEAN = 1e-9  # violation of the optimality conditions, relative to the labels, at which the active set is the right one
-ROUGH = (1e-3, 1e-5)  # tolerances LIBSVM is asked for first
-LAST = 1e-8
-HUGE = 1e30  # larger similarities are brought to 1 for LIBSVM, and those below 1 / HUGE
-CAP = 100_000  # LIBSVM's iterations at least allowed; its matrix is float32, so there are tolerances it never reaches
-DELTAS = (1e-7, 1e-9, 1e-11, 1e-13)  # proximal weights, relative to the mean of the diagonal
-ROUNDS = 10  # changes of the active set in one proximal step
+# The active set is right if no condition is violated by more than this, relative to the labels.
+VIOLATION = 1e-9
+# LIBSVM is run with these tolerances in turn, and at last with one of at most LAST_TOLERANCE.
+FIRST_TOLERANCES = (1e-3, 1e-5)
+LAST_TOLERANCE = 1e-8
+# LIBSVM uses single precision: similarities are scaled to 1 if the largest is above SCALED_SIZE or below its inverse.
+SCALED_SIZE = 1e30
+# LIBSVM's limit of iterations is at least this. In single precision it never reaches some tolerances.
+LEAST_ITERATIONS = 100_000
+# The proximal weights of the polish, relative to the mean of the diagonal.
+PROXIMAL_WEIGHTS = (1e-7, 1e-9, 1e-11, 1e-13)
+# The active set is changed at most this often in one proximal step.
+ACTIVE_SET_CHANGES = 10
 
 
 class NotConverged(KreinWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A solver was left short of what was asked for: a dual with a gap, an evidence with a slope."""
+    """A solver stopped before it reached its tolerance."""
 
 
 @dataclass(frozen=True, eq=False)
 class KnownDiagonal:
-    """What stands for a matrix where its products are known: its diagonal."""
+    """The diagonal of a matrix, in place of the matrix, where products with it are known."""
 
     values: Array
 
@@ -67,7 +73,7 @@ class Task:
     epsilon: float = 0.0
 
     def problem(self, K: Any) -> Problem:
-        """The same as the solvers see it; where products with it are known, of K its diagonal is enough."""
+        """The task on the matrix K as a `Problem`; a `KnownDiagonal` is enough if products with K are known."""
         return Problem(cast(Any, K), self.linear, self.low, self.high, self.total, self.epsilon)
 
     def on(self, some: Indices) -> Task:
@@ -78,19 +84,19 @@ class Task:
 
     @property
     def is_full(self) -> bool:
-        """Whether the upper ends are all there is, as with nu = 1: LIBSVM has no answer then."""
+        """Whether all coefficients must be at their upper bounds (nu = 1), which LIBSVM cannot solve."""
         return self.kind == "one-class" and self.total >= (1.0 - 1e-9) * float(self.high.sum())
 
     @property
     def size(self) -> float:
-        """What violations are compared with, for rounding."""
+        """The scale of violations by rounding: the largest label or target, and epsilon."""
         return float(np.abs(self.linear).max(initial=0.0)) + self.epsilon
 
     def spread(self, own: float) -> float:
-        """What they are compared with to be small: a label, or what half of the targets are within; 0 if nothing is.
+        """The scale of a small violation: a label, or the median deviation of the targets; 0 if all are equal.
 
-        An offset is the intercept's, and an outlier says nothing of the others. Where most targets are the same, or far
-        beyond what a coefficient can do, it is what one of them can: the upper end times ``own``, the mean k(x, x).
+        The median is not changed by an offset or by outliers. If most targets are equal, or out of reach, the scale is
+        the effect of one coefficient: its upper bound times ``own``, the mean k(x, x).
         """
         if self.kind != "tube":
             return self.size
@@ -99,7 +105,7 @@ class Task:
 
     @cached_property
     def _halves(self) -> tuple[float, float]:
-        """What half of the targets are within of their median, and what half of the coefficients cannot exceed."""
+        """The median deviation of the targets from their median, and the median upper bound."""
         off = np.abs(self.linear - np.median(self.linear)) if len(self.linear) else np.zeros(1)
         return float(np.median(off)) or float(np.mean(off)), float(np.median(self.high))
 
@@ -116,10 +122,11 @@ def solve_dense(
     other: Callable[[], Dual] | None = None,
     options: dict[str, Any] | None = None,
 ) -> Dual:
-    """Solve the task on its matrix K (m, m); ``other`` is asked where neither LIBSVM nor the polish gets there.
+    """Solve the task on its matrix K, shape (m, m).
 
-    With an indefinite K it is LIBSVM's stationary point, and the gap says little. Without ``exact`` a gap of ``tol`` is
-    enough: a polish costs the cube of the support vectors. ``options`` go to LIBSVM: cache_size, shrinking.
+    For an indefinite K the result is LIBSVM's stationary point, for which the gap certifies nothing. Without ``exact``
+    a gap of ``tol`` is enough, which saves a polish of cubic cost in the support vectors. ``other`` is another solver,
+    used if neither LIBSVM nor the polish succeeds. ``options`` (cache_size, shrinking) are passed to LIBSVM.
     """
     problem = task.problem(K)
     if task.is_full:
@@ -142,8 +149,8 @@ def solve_dense(
         done = polished(np.clip(start.coefficients, task.low, task.high))
         if done is not None:
             return done
-    last = min(LAST, max(0.01 * tol, 1e-12))
-    stages = (*(t for t in ROUGH if t >= 0.01 * tol), *((last,) if other is None else ()))
+    last = min(LAST_TOLERANCE, max(0.01 * tol, 1e-12))
+    stages = (*(t for t in FIRST_TOLERANCES if t >= 0.01 * tol), *((last,) if other is None else ()))
     for asked in stages if psd else (last,):
         b, mu, used, finished = libsvm(K, task, asked, max_iter, options or {})
         steps += used
@@ -172,7 +179,7 @@ def solve_dense(
 
 
 def made_exact(K: Array, task: Task, dual: Dual, tol: float) -> Dual:
-    """Return ``dual``, from another solver, polished on K if that comes out clean; judged by K in any case."""
+    """Return ``dual``, from another solver, polished on K if that succeeds, with its gap computed from K."""
     problem = task.problem(K)
     b, mu, rounds = polish(K, task, dual.coefficients)
     found = _dual(problem, dual.coefficients, dual.intercept, dual.n_iter, tol, dual.method)
@@ -198,18 +205,18 @@ def libsvm(
     kernel: dict[str, Any] | None = None,
     own: float | None = None,
 ) -> tuple[Array, float, int, bool]:
-    """Return (b, intercept, iterations, whether it came to an end) of LIBSVM.
+    """Run LIBSVM; return b, the intercept, the number of iterations, and whether it reached ``tol``.
 
-    K is the rows themselves for a ``kernel`` that LIBSVM has; the mean of its diagonal is then to be given.
+    For a ``kernel`` that LIBSVM implements, K holds the vectors, and ``own`` is the mean of the kernel's diagonal.
     """
-    limit = max_iter if max_iter > 0 else max(CAP, 100 * len(task.rows))
+    limit = max_iter if max_iter > 0 else max(LEAST_ITERATIONS, 100 * len(task.rows))
     given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": limit, **options}
     reach = task.high - task.low
     # LIBSVM's tolerance is absolute: numbers of another size are brought to that of labels first, without an offset
     own = float(np.abs(np.diagonal(K)).mean()) if own is None else own
     size, middle = (task.spread(own) or 1.0, float(np.median(task.linear))) if task.kind == "tube" else (1.0, 0.0)
     peak = float(np.abs(K).max(initial=0.0)) if kernel is None else 1.0
-    unit = 1.0 if peak == 0.0 or 1.0 / HUGE < peak < HUGE else peak  # its float32 ends at 3e38: K / u and u C have b u
+    unit = 1.0 if peak == 0.0 or 1.0 / SCALED_SIZE < peak < SCALED_SIZE else peak  # K / u and u C give b u
     K, weights = (K, reach) if unit == 1.0 else (K / unit, np.minimum(reach * unit, np.finfo(float).max))
     b = np.zeros(len(task.rows))
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
@@ -243,21 +250,21 @@ def _dense(coefficients: Any) -> Array:
 
 
 def polish(K: Array, task: Task, b: Array) -> tuple[Array, float, int]:
-    """Return (b, intercept, rounds), exact where the rows that lie at their bounds are nearly known.
+    """Return (b, intercept, changes of the active set) from a point whose active set is nearly right.
 
-    Proximal steps, min of the dual + delta/2 |b - last|², each solved on its active set: the free rows' linear system,
-    then those that leave the box go to its ends and those at an end that would rather leave it become free, all at
-    once. A matrix of low rank does no harm, since K + delta I has none, and as delta falls nothing of it remains. What
-    comes back may be worse than what went in, so it is to be judged.
+    Proximal steps minimise the dual + delta/2 |b - last|² by an active-set method: the linear system of the free rows
+    is solved, rows that leave the box are set to its bounds, and rows at a bound whose slope points into the box are
+    released. K + delta I has full rank even if K has not, and delta falls to nothing. The result may be worse than the
+    starting point, so the caller has to check it.
     """
     low, high = task.low, task.high
     free = (b > low) & (b < high) & ((b != 0.0) if task.epsilon else True)
     side = np.sign(b)
     size = float(np.mean(np.diagonal(K))) if len(b) else 0.0
     mu, rounds = 0.0, 0
-    for delta in DELTAS:
+    for delta in PROXIMAL_WEIGHTS:
         centre, settled = b, False
-        for _ in range(ROUNDS):
+        for _ in range(ACTIVE_SET_CHANGES):
             rounds += 1
             step = _stationary(K, task, b, free, side, centre, delta * size)
             if step is None:
@@ -276,7 +283,7 @@ def polish(K: Array, task: Task, b: Array) -> tuple[Array, float, int]:
                 break
         if not settled:
             break
-        if float(violation(task, b, K @ b - task.linear + mu).max(initial=0.0)) <= 0.01 * CLEAN * task.size:
+        if float(violation(task, b, K @ b - task.linear + mu).max(initial=0.0)) <= 0.01 * VIOLATION * task.size:
             break
     return b, mu, rounds
 
@@ -312,8 +319,8 @@ def _stationary(
 
 
 def _loosened(task: Task, b: Array, slope: Array) -> tuple[Any, Array]:
-    """Which rows would rather move than stay, and on which side of zero they will be."""
-    slack = 0.1 * CLEAN * (task.size or float(np.abs(slope).max(initial=0.0)) or 1.0)
+    """Which rows have a slope that points into the box, and on which side of zero they will be."""
+    slack = 0.1 * VIOLATION * (task.size or float(np.abs(slope).max(initial=0.0)) or 1.0)
     eps = task.epsilon
     up = (b < task.high) & (slope + np.where(b >= 0.0, eps, -eps) < -slack)
     down = (b > task.low) & (slope - np.where(b <= 0.0, eps, -eps) > slack)
@@ -321,7 +328,7 @@ def _loosened(task: Task, b: Array, slope: Array) -> tuple[Any, Array]:
 
 
 def violation(task: Task, b: Array, slope: Array) -> Array:
-    """By how much each row violates its condition; ``slope`` is K b - linear + intercept."""
+    """The violation of each row's optimality condition; ``slope`` is K b - linear + intercept."""
     eps = task.epsilon
     rise = np.where(b < task.high, -(slope + np.where(b >= 0.0, eps, -eps)), 0.0)
     fall = np.where(b > task.low, slope - np.where(b <= 0.0, eps, -eps), 0.0)
@@ -332,4 +339,4 @@ def _is_clean(K: Array, task: Task, b: Array, mu: float) -> bool:
     product = K @ b
     size = task.size or float(np.mean(np.diagonal(K)) * task.high.max()) or 1.0
     balanced = abs(float(b.sum()) - task.total) <= 1e-12 * float(np.abs(b).sum() + np.abs(task.total) + 1e-300)
-    return balanced and float(violation(task, b, product - task.linear + mu).max(initial=0.0)) <= CLEAN * size
+    return balanced and float(violation(task, b, product - task.linear + mu).max(initial=0.0)) <= VIOLATION * size

@@ -1,4 +1,7 @@
-"""The door of this room: the dual of the SVMs on a factored matrix, checked, cut to its rows, solved and polished."""
+"""The dual of support vector machines on a factorization: checked, restricted to its rows, solved and polished.
+
+In: a factorization, and the vectors of the quadratic programme. Out: a `Dual`. `solve_dual` chooses the method.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
-from krein.solvers.blockwise import Apart, falls_apart
+from krein.solvers.blockwise import Blockwise, has_independent_blocks
 from krein.solvers.interior_point import InteriorPoint
 from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
@@ -22,33 +25,70 @@ from krein.solvers.woodbury import Part, parts_of
 __all__ = ["Dual", "Path", "solve_dual"]
 
 Path: TypeAlias = tuple[tuple[int, float], ...]
-METHODS = ("auto", "interior-point", "newton", "apart")
-EXACT = 1e-3  # share of tol at which the polish found the right set
-FURTHER = np.array([1e-2, 1e-4])  # shares of tol to which the interior point goes on where it did not
-NEWTON_ROWS, NEWTON_RATIO, NEWTON_SHARE, NEWTON_WIDTH = 10_000, 25, 0.5, 30.0  # where Newton measured faster
+METHODS = ("auto", "interior-point", "newton", "blockwise")
+# A polish with a gap below this share of tol has found the right active set.
+POLISHED_GAP = 1e-3
+# The interior point goes on to these shares of tol while the polish has not.
+FURTHER_GAPS = np.array([1e-2, 1e-4])
+# Newton's method measured faster for at least NEWTON_ROWS rows, and NEWTON_RATIO rows per rank of the largest coupled
+# part, if that part has NEWTON_SHARE of the rank and the mean range times the mean diagonal is at most NEWTON_WIDTH
+# labels.
+NEWTON_ROWS = 10_000
+NEWTON_RATIO = 25
+NEWTON_SHARE = 0.5
+NEWTON_WIDTH = 30.0
+# Newton's method makes at most this many steps before the interior point takes over.
 NEWTON_STEPS = 200
-BISECTED = 1e-12  # the gap above which "apart" came to its multiplier by halves, at a jump of the sum
-APART_RATIO = 3.0  # rows per rank up to which blocks on their own measured faster one by one, given the multiplier
-ROUNDING = 1e-12  # of a row's range
-POLISHED_FROM = 1e-4  # the relative gap from which the polish is tried on Newton's point
-WIDE = 1e6  # ranges above this, in units of slope over curvature, are cut to less as long as no row asks for more:
-NARROW, WIDER = 1e4, 100.0  # what they are cut to first, and how that grows
-TOUCH = 0.01  # of its range, that a row is away from an end
-CUT = 0.5  # share of the rows below which their bases are copied; above, the other rows are carried along as fixed
+# A blockwise solution with a larger gap found its multiplier by bisection, at a jump of the sum. It is polished.
+UNPOLISHED_GAP = 1e-12
+# Solving block by block measured faster for at most this many rows per rank.
+BLOCKWISE_RATIO = 3.0
+# A coefficient closer to its bound than this share of its range is set to the bound.
+BOUND_DISTANCE = 1e-12
+# Newton's point is polished if its relative gap is at most this.
+POLISHABLE_GAP = 1e-4
+# Ranges above WIDE_RANGE, in units of slope over curvature, are first cut to FIRST_RANGE. The cut grows by
+# the factor RANGE_GROWTH while a coefficient comes within the share CUT_DISTANCE of it.
+WIDE_RANGE = 1e6
+FIRST_RANGE = 1e4
+RANGE_GROWTH = 100.0
+CUT_DISTANCE = 0.01
+# The bases are copied if the dual has at most this share of the rows. Otherwise the other rows are fixed at zero.
+COPIED_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """A solution of the dual, or the best point met (`converged` says which)."""
+    """A solution of the dual.
 
-    coefficients: Array  # (m,) b, in the order of ``rows``
-    intercept: float  # such that K b + intercept is the decision function; on free rows of an SVC it is the label
+    Attributes
+    ----------
+    coefficients : ndarray of shape (m,)
+        b, in the order of ``rows``.
+    intercept : float
+        K b + intercept is the decision function. On free rows of an SVC it is the label.
+    objective : float
+        The minimum.
+    gap : float
+        Duality gap relative to |objective|, or to a small share of the largest cost in the box if that is larger.
+    n_iter : int
+        Number of steps.
+    converged : bool
+        Whether the gap is at most ``tol``. If not, this is the best point found.
+    method : str
+        The method that found it.
+    path : tuple of (int, float)
+        The gap after each number of steps. The polish is last.
+    """
+
+    coefficients: Array
+    intercept: float
     objective: float
-    gap: float  # duality gap over |objective|; where that nearly vanishes, over a small share of the costs in the box
+    gap: float
     n_iter: int
     converged: bool
     method: str
-    path: Path = ()  # how the gap fell: (steps so far, gap), a polish last
+    path: Path = ()
 
     @property
     def support(self) -> Any:
@@ -73,28 +113,56 @@ def solve_dual(
 ) -> Dual:
     """Minimise 1/2 bᵀKb - linearᵀb + epsilon |b|_1 over low <= b <= high with sum(b) = total.
 
-    K is the matrix of ``f``, or its rows and columns ``rows`` (the caller's order); linear, low and high have one
-    number per row of these. An SVC has b = y a, linear = y and a box from 0 to C on the label's side; an SVR its
-    targets as linear, the box -C to C and epsilon; a one-class SVM linear = 0, the box 0 to 1 and total = nu n.
+    An SVC has b = y a, linear = y and a box from 0 to C y. An SVR has its targets as linear, the box [-C, C] and
+    epsilon. A one-class SVM has linear = 0, the box [0, 1] and total = nu n.
 
-    The duality gap falls to ``tol`` times |objective|, or `converged` is False and the best point met is returned. An
-    active-set polish then sets bounds and zeros exactly and solves for the free rows; what is not unique (dependent
-    free rows at shift 0) is one of the solutions. Where Newton's matrix has a negative direction the problem is not
-    convex and an IndefiniteError says so; an indefinite K that never shows one ends in a local minimum, for which the
-    gap certifies nothing. ``start``, a solution for the same rows, is used by Newton's method and by "apart"; the
-    interior point takes none. A step of it costs one gram, a Cholesky factor of the core and some 8 products; there are
-    about 10 to 40. Blocks that no coupling links are solved on their own, thousands at once ("apart"), where they
-    have few rows for their rank; what that leaves open the interior point takes up.
+    Parameters
+    ----------
+    f : Factorization
+        K, or a matrix whose rows and columns ``rows`` are K.
+    linear, low, high : array of shape (m,)
+        One number per row of K.
+    total : float, default=0.0
+        Sum of b.
+    epsilon : float, default=0.0
+        Weight of |b|_1, at least 0.
+    rows : integer array of shape (m,) or None, default=None
+        The rows of ``f`` that take part; None means all.
+    tol : float, default=1e-6
+        Relative duality gap at which the solver stops.
+    max_iter : int, default=200
+        Largest number of steps.
+    start : Dual or None, default=None
+        A solution for the same rows to start from. The interior point does not use it.
+    method : {"auto", "interior-point", "newton", "blockwise"}, default="auto"
+        "blockwise" solves blocks without coupling one by one, thousands at a time; "auto" takes it if blocks have few
+        rows for their rank. "newton" is faster for many rows and a small coupled core. If either does not reach
+        ``tol``, the interior point continues: 10 to 40 steps, each with one `gram`, one Cholesky factorization of the
+        core and about 8 products.
+    verbose : int, default=0
+        Whether a progress bar is shown.
+
+    Returns
+    -------
+    Dual
+        The solution. An active-set polish has set bounds and zeros exactly and solved for the free rows. If the
+        solution is not unique (dependent free rows, shift 0), it is one of them.
+
+    Raises
+    ------
+    IndefiniteError
+        If a Newton system has a negative direction, so that the problem is not convex. An indefinite K without one
+        ends in a local minimum, for which the gap certifies nothing.
     """
     one_of("method", method, METHODS)
     whole_number("max_iter", max_iter, 1)
     if not (isinstance(tol, int | float | np.number) and 0.0 < tol < 1.0):
         raise InputError(f"tol must be a number between 0 and 1, the relative duality gap to reach; got {tol!r}.")
     chosen = np.arange(f.shape[0]) if rows is None else check_indices(rows, f.shape[0])
-    if method == "apart" and not falls_apart(f):
+    if method == "blockwise" and not has_independent_blocks(f):
         raise InputError(
-            f"method='apart' is for blocks that nothing links (a block-diagonal core, shift >= 0); got {f!r}. Leave "
-            "method at 'auto'."
+            f"method='blockwise' is for blocks that nothing links (a block-diagonal core, shift >= 0); got {f!r}. "
+            "Leave method at 'auto'."
         )
     problem = _checked(f, chosen, linear, low, high, total, epsilon)
     begun = _begun(problem, chosen, start)
@@ -106,7 +174,7 @@ def solve_dual(
         steps, path = steps + taken, (*path, *((steps + step, gap) for step, gap in fell))
         if point.gap <= tol and not _touches(point.b, some, problem):
             break
-    own = point.b[chosen] if problem.f is f else point.b  # other rows were carried along, or none
+    own = point.b[chosen] if problem.f is f else point.b
     path = (*path, (steps, point.gap))
     return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used, path)
 
@@ -132,16 +200,16 @@ def _solved(
     if forced is not None:
         return forced, 0, "interior-point", ()
     before = 0
-    if method == "apart" or (method == "auto" and _suits_apart(problem)):
-        one_by_one = Apart(problem, start)
-        found = one_by_one.reach(tol, max_iter, verbose)
+    if method == "blockwise" or (method == "auto" and _suits_blockwise(problem)):
+        blockwise = Blockwise(problem, start)
+        found = blockwise.reach(tol, max_iter, verbose)
         if found is not None and found.gap <= tol:
-            if found.gap > BISECTED:
+            if found.gap > UNPOLISHED_GAP:
                 finer = polish(problem, parts_of(problem.f), found, ends_of(problem, found.b), briefly=True)
                 found = finer if finer is not None and finer.gap < found.gap else found
-            return found, one_by_one.n_iter, "apart", tuple(one_by_one.path)
-        before = one_by_one.n_iter
-    if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):  # picked without a look at that
+            return found, blockwise.n_iter, "blockwise", tuple(blockwise.path)
+        before = blockwise.n_iter
+    if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
     if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
@@ -157,17 +225,17 @@ def _solved(
 def _finished(
     run: InteriorPoint | Newton, problem: Problem, parts: tuple[Part, ...], tol: float, max_iter: int, verbose: int
 ) -> Point:
-    """Take a run to ``tol`` and polish; where the polish does not find the right set, go on and polish again."""
+    """Run to ``tol`` and polish; if the polish does not find the active set, go on and polish again."""
     polished: Point | None = None
-    for target in (tol, *FURTHER * tol):
+    for target in (tol, *FURTHER_GAPS * tol):
         before = run.n_iter
         run.reach(target, max_iter, verbose)
-        if (run.n_iter == before and before) or (isinstance(run, Newton) and run.best.gap > POLISHED_FROM):
+        if (run.n_iter == before and before) or (isinstance(run, Newton) and run.best.gap > POLISHABLE_GAP):
             break
         finer = polish(problem, parts, run.best, run.ends, briefly=isinstance(run, Newton))
         if finer is not None and (polished is None or finer.gap < polished.gap):
             polished = finer
-        if polished is not None and polished.gap <= EXACT * tol:
+        if polished is not None and polished.gap <= POLISHED_GAP * tol:
             break
     if polished is not None and polished.gap <= max(run.best.gap, 0.1 * tol):
         return polished
@@ -175,53 +243,54 @@ def _finished(
 
 
 def _tidied(problem: Problem, point: Point, tol: float) -> Point:
-    """The point with rows that rounding keeps off an end put there; without free rows, with the middle multiplier."""
+    """The point with coefficients at bounds freed of rounding, and the central multiplier if no row is free."""
     width = problem.high - problem.low
-    b = np.where(point.b - problem.low <= ROUNDING * width, problem.low, point.b)
-    b = np.where(problem.high - b <= ROUNDING * width, problem.high, b)
+    b = np.where(point.b - problem.low <= BOUND_DISTANCE * width, problem.low, point.b)
+    b = np.where(problem.high - b <= BOUND_DISTANCE * width, problem.high, b)
     if problem.epsilon:
-        b = np.where((np.abs(b) <= ROUNDING * width) & (problem.low <= 0.0) & (problem.high >= 0.0), 0.0, b)
+        b = np.where((np.abs(b) <= BOUND_DISTANCE * width) & (problem.low <= 0.0) & (problem.high >= 0.0), 0.0, b)
     free = (b > problem.low) & (b < problem.high) & ((b != 0.0) | (problem.epsilon == 0.0))
     product = point.product if np.array_equal(b, point.b) else problem.multiply(b)
     multiplier = point.multiplier if free.any() else central_multiplier(problem, b, product)
     tidy = problem.point(b, multiplier, product)
     if abs(float(b.sum()) - problem.total) > abs(float(point.b.sum()) - problem.total) + 1e-12 * float(np.abs(b).sum()):
         return point
-    return tidy if tidy.gap <= max(point.gap, EXACT * tol) else point
+    return tidy if tidy.gap <= max(point.gap, POLISHED_GAP * tol) else point
 
 
 def _narrowed(problem: Problem) -> Iterator[Problem]:
-    """The problem, after ones whose wide ranges are cut, less and less: what no cut touches solves them all.
+    """Yield the problem with its wide ranges cut, less and less, and at last the problem itself.
 
-    Over a range of 1e10 a gap says little: rounding times the range exceeds the objective of a wide margin.
+    A solution that touches no cut solves the problem. Without cuts, rounding times a range of 1e10 would exceed the
+    objective, and the gap would mean nothing.
     """
     curvature = float(np.abs(problem.f.diagonal()).mean())
     unit = (float(np.abs(problem.linear).mean()) + problem.epsilon) / max(curvature, 1e-300)
     widest = float(np.maximum(-problem.low, problem.high).max())
-    limit = NARROW * unit if widest > WIDE * unit > 0.0 else widest
+    limit = FIRST_RANGE * unit if widest > WIDE_RANGE * unit > 0.0 else widest
     while limit < widest:
         low, high = np.maximum(problem.low, -limit), np.minimum(problem.high, limit)
         if low.sum() < problem.total < high.sum():
             yield replace(problem, low=low, high=high)
-        limit *= WIDER
+        limit *= RANGE_GROWTH
     yield problem
 
 
 def _touches(b: Array, cut: Problem, whole: Problem) -> bool:
-    """Whether a row lies at an end that it has only because its range was cut."""
-    up, down = b >= (1.0 - TOUCH) * cut.high, b <= (1.0 - TOUCH) * cut.low
+    """Whether a coefficient lies at a bound that exists only because its range was cut."""
+    up, down = b >= (1.0 - CUT_DISTANCE) * cut.high, b <= (1.0 - CUT_DISTANCE) * cut.low
     return bool((up & (cut.high < whole.high)).any() or (down & (cut.low > whole.low)).any())
 
 
-def _suits_apart(problem: Problem) -> bool:
-    """Whether blocks are on their own and have few enough rows that their free ones are soon known."""
-    if not falls_apart(problem.f):
+def _suits_blockwise(problem: Problem) -> bool:
+    """Whether no blocks are coupled and they have few rows for their rank."""
+    if not has_independent_blocks(problem.f):
         return False
-    return float((problem.high > problem.low).sum()) <= APART_RATIO * problem.f.rank
+    return float((problem.high > problem.low).sum()) <= BLOCKWISE_RATIO * problem.f.rank
 
 
 def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
-    """Whether Newton measured faster: labels, many rows, one large coupled part, a box not too wide for the matrix."""
+    """Whether Newton's method is faster: labels, many rows, one large coupled part, and a narrow box."""
     f = problem.f
     rank = max((part.core.shape[0] for part in parts), default=0)
     if problem.epsilon or not problem.linear.any() or rank < NEWTON_SHARE * f.rank:
@@ -234,7 +303,7 @@ def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
 
 
 def _only_point(problem: Problem) -> Point | None:
-    """The point, where the box and the sum leave no choice."""
+    """The only feasible point, if the box and the sum leave one."""
     slack = 1e-14 * problem.reach
     for b, other in ((problem.low, problem.high), (problem.high, problem.low)):
         if abs(problem.total - float(b.sum())) <= slack or np.array_equal(b, other):
@@ -244,7 +313,7 @@ def _only_point(problem: Problem) -> Point | None:
 
 
 def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, total: float, epsilon: float) -> Problem:
-    """The problem on its own rows: their bases copied where they are few, the others held at zero where not."""
+    """The checked problem on its rows: with copied bases if they are few, with the other rows fixed at zero if not."""
     vectors = []
     for name, given in (("linear", linear), ("low", low), ("high", high)):
         values = np.asarray(given, dtype=np.float64)
@@ -274,8 +343,8 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
     n = f.shape[0]
     if len(rows) == n and np.array_equal(rows, np.arange(n)):
         return Problem(f, g, lo, hi, float(total), float(epsilon))
-    if len(rows) <= CUT * n:
-        some = restricted(f, rows) if falls_apart(f) else cut(f, rows)
+    if len(rows) <= COPIED_SHARE * n:
+        some = restricted(f, rows) if has_independent_blocks(f) else cut(f, rows)
         return Problem(some, g, lo, hi, float(total), float(epsilon))
     for i, part in enumerate(vectors):
         vectors[i] = np.zeros(n)

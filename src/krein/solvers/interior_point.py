@@ -1,9 +1,9 @@
-"""Mehrotra's predictor-corrector on the dual, universal: every step is one Newton system D + U M Uᵀ (`system`).
+"""Mehrotra's predictor-corrector interior point method for the dual; each step solves D + U M Uᵀ (`woodbury`).
 
-In: a problem. Out: the best point met, with its duality gap. b is the sum of one part per row, or of two of opposite
-sign where epsilon > 0, each with its distance v >= 0 from its lower end and t >= 0 from its upper end; both are kept as
-variables, since neither can be had from the other near an end. The parts of a row are eliminated first, so H keeps
-its form and only D changes.
+In: a problem. Out: the best point found, with its duality gap. Each coefficient is one part, or the difference of two
+parts if epsilon > 0. A part has a distance v >= 0 from its lower bound and t >= 0 from its upper bound. Both are
+variables, since neither can be computed from the other near a bound without cancellation. The parts of a row are
+eliminated first, so that the Newton matrix keeps its form and only D changes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from krein.solvers.woodbury import Part, System, factorize
 
 __all__ = ["InteriorPoint"]
 
-REFINED = 1e-9  # relative residual of the bordered system; at 1e-6 it stalled for C = 1000
+# The Newton system is refined to this relative residual, in at most REFINEMENTS steps; 1e-6 stalled for C = 1000.
+NEWTON_RESIDUAL = 1e-9
 REFINEMENTS = 6
-BOUNDARY = 0.995  # of the way to the nearest bound
-STALLED, BEGUN = 12, 40  # steps without a better gap after which none will come, and while the gap is above 1
+# A step goes this share of the way to the nearest bound.
+STEP_SHARE = 0.995
+# The method stops after PATIENCE steps without a smaller gap, or FIRST_PATIENCE while the relative gap is above 1.
+PATIENCE = 12
+FIRST_PATIENCE = 40
 
 
 class InteriorPoint:
-    """A run that can be taken further: `reach` goes on from where the last call stopped."""
+    """The state of the method; each call of `reach` continues where the last one stopped."""
 
     def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
         self._state = _State(problem, parts)
@@ -47,11 +51,11 @@ class InteriorPoint:
                 self.n_iter += 1
                 point = self._state.judge()
                 self.path.append((self.n_iter, point.gap))
-                since = 0 if abs(point.excess) < 0.9 * least else since + 1  # the relative one rests while both fall
+                since = 0 if abs(point.excess) < 0.9 * least else since + 1
                 least = min(least, abs(point.excess))
                 if point.gap < self.best.gap:
                     self.best, self.ends = point, self._state.ends()
-                self._stuck = since >= (BEGUN if self.best.gap > 1.0 else STALLED)  # boxes of all sizes begin slowly
+                self._stuck = since >= (FIRST_PATIENCE if self.best.gap > 1.0 else PATIENCE)
                 bar.update()
                 bar.set_postfix(gap=f"{self.best.gap:.2g}")
         return self.best
@@ -136,7 +140,7 @@ class _State:
         after = float(((z + reach * dz) * (v + reach * dv) + (w + reach * dw) * (t - reach * dv)).sum()) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
         db, dy, turned, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
-        length = BOUNDARY * self._longest(dv, dz, dw)
+        length = STEP_SHARE * self._longest(dv, dz, dw)
         length = min(1.0, max(length, 0.0))
         if not (np.isfinite(length) and np.isfinite(db).all()) or length < 1e-10:
             return False
@@ -160,14 +164,14 @@ class _State:
         return np.where(self.live, dv, 0.0)
 
     def _longest(self, dv: Array, dz: Array, dw: Array) -> float:
-        """How far one may go, at most 1 / BOUNDARY, before v, t, z or w is negative."""
+        """How far one may go, at most 1 / STEP_SHARE, before v, t, z or w is negative."""
         rate = max(
             float((-dv / self.v).max(initial=0.0)),
             float((dv / self.t).max(initial=0.0)),
             float((-dz / np.where(self.live, self.z, 1.0)).max(initial=0.0)),
             float((-dw / np.where(self.live, self.w, 1.0)).max(initial=0.0)),
         )
-        return 1.0 / max(rate, BOUNDARY) if np.isfinite(rate) else 0.0
+        return 1.0 / max(rate, STEP_SHARE) if np.isfinite(rate) else 0.0
 
 
 class _Newton:
@@ -203,7 +207,7 @@ class _Newton:
             rest = np.where(held, E * (wanted - x) - turned - y, 0.0)
             gap = short - float(x.sum())
             left = float(np.linalg.norm(rest))
-            if not np.isfinite(left) or left <= REFINED * size or left > 0.5 * last:
+            if not np.isfinite(left) or left <= NEWTON_RESIDUAL * size or left > 0.5 * last:
                 break
             last = left
             more = self._inverse(self.inverse * rest)

@@ -1,15 +1,16 @@
-"""Ridge for every alpha from one eigendecomposition: a factorization and weights in, solutions and held-out errors out.
+"""Ridge regression for every alpha from one eigendecomposition, with leave-one-out errors.
 
-Rows of weight w ask for (K + t W⁻¹) d = y, t = alpha plus the shift. With S = W^(1/2) and the block QR S U = P R it is
-S K S = P B Pᵀ, B = R M Rᵀ = V diag(lambda) Vᵀ; R comes from the grams UᵀWU alone, so nothing of P's size is made. Then
-(S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t serves every t. A row that is left out is missed by
-e / (1 - h), e = y - f its residual and h its leverage: n k² for each t, and nothing is fitted again.
+In: a factorization and weights. Out: solutions of (K + t W⁻¹) d = y with t = alpha + shift, and held-out errors.
+
+With S = W^(1/2) and the block QR S U = P R, S K S = P B Pᵀ and B = R M Rᵀ = V diag(lambda) Vᵀ. R is computed from the
+grams UᵀWU, so P is never formed. Then (S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t for every t.
+The leave-one-out error of a row is e / (1 - h), with its residual e = y - f and its leverage h: n k² operations for
+each t, without fitting again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from krein.arrays import EPS, Array, Indices
+from krein.arrays import EPS, Array, Indices, strips
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.factorization.core import congruent, has_spectrum
@@ -26,18 +27,19 @@ from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-__all__ = ["Factored", "Spectrum", "decompose", "rounding_of"]
+__all__ = ["Factored", "RidgeEigensystem", "decompose", "rounding_of"]
 
-COLUMNS = 2**24  # numbers of unit vectors solved for at a time
+# Leverages are computed for so many rows at a time that their arrays have at most COLUMNS entries.
+COLUMNS = 2**24
 
 
 def rounding_of(rank: int, size: float) -> float:
-    """What is below is nothing beside eigenvalues of a core of this rank, of which ``size`` is the largest."""
+    """The rounding error of the eigenvalues of a core of this rank, of which ``size`` is the largest."""
     return 10.0 * math.sqrt(max(1, rank)) * EPS * size
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class RidgeEigensystem:
     """S K S = P V diag(lambda) Vᵀ Pᵀ with P = S U T orthonormal; ``f.shift`` is no part of it."""
 
     f: Factorization
@@ -64,11 +66,11 @@ class Spectrum:
         return lifted
 
     def singular(self, t: float) -> BoolArray:
-        """Which eigenvalues of S K S + t I are nothing but rounding."""
+        """Which eigenvalues of S K S + t I are zero up to rounding."""
         return np.asarray(np.abs(self._moved(t)) <= self.rounding)
 
     def least_squares(self, t: float) -> bool:
-        """Whether t is nothing and the matrix singular."""
+        """Whether t is zero up to rounding and the matrix singular."""
         return t <= self.rounding and (not self._full or bool(self.singular(t).any()))
 
     def _moved(self, t: float) -> Array:
@@ -76,7 +78,7 @@ class Spectrum:
 
     @cached_property
     def rounding(self) -> float:
-        """Below it an eigenvalue, or t, is nothing."""
+        """The size below which an eigenvalue, or t, counts as zero."""
         return rounding_of(self.system.rank, float(np.abs(self.system.values).max(initial=0.0)))
 
     def _inside(self, y: Array) -> Array:
@@ -99,8 +101,8 @@ class Spectrum:
         """For each t of ``ridges`` the errors y_i - f(x_i) of f fitted without the share of row i: (t, rows, p).
 
         ``share`` is the part of its weight that is left out with each row: 1 for all of it. With ``intercept`` f has
-        an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs. A row is seen in
-        the eigenvectors of its component once, k m for m of them, and that serves every t.
+        an unpenalised constant. The errors are NaN for a t whose system is singular up to rounding. A row is projected
+        to the m eigenvectors of its component once for all t, with k m operations.
         """
         f = self.f if rows is None else restricted(self.f, rows)
         here = slice(None) if rows is None else rows
@@ -115,7 +117,12 @@ class Spectrum:
         for i, own, V in self.system.by_block():
             wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
             turned = V if self.turns is None else self.turns[i] @ V
-            for places, U in _strips(f, i, V.shape[1]):
+            parts = (
+                (rows[part], tile[part])
+                for rows, tile in f.bases.tiles(i)
+                for part in strips(len(tile), V.shape[1], COLUMNS // 8)
+            )
+            for places, U in parts:
                 seen = _product(U, turned)  # (b, m)
                 e[:, places] = (seen @ wide).reshape(len(U), len(t), both.shape[1]).transpose(1, 0, 2)
                 outside[places] -= seen @ inside[own]
@@ -137,7 +144,7 @@ class Spectrum:
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """The same for a large core that does not fall apart: no eigenvectors, but a sparse Cholesky factor for each t."""
+    """The same for a large core of one component: a sparse Cholesky factor for each t instead of eigenvectors."""
 
     f: Factorization
     weights: Array
@@ -149,10 +156,10 @@ class Factored:
     def left_out(
         self, y: Array, ridges: Array, share: Array, rows: Indices | None = None, intercept: bool = False
     ) -> Array:
-        """As `Spectrum.left_out`; each of the rows is one more right-hand side, so they should be few."""
+        """As `RidgeEigensystem.left_out`; each of the rows is one more right-hand side, so they should be few."""
         rows = np.arange(len(y)) if rows is None else rows
         w, both = self.weights[rows], np.column_stack([y, np.ones(len(y))]) if intercept else y
-        units, step = self.f.basis_rows(rows), max(1, COLUMNS // self.f.rank)
+        units = self.f.basis_rows(rows)
         e: Array = np.empty((len(ridges), len(rows), both.shape[1]))
         slack: Array = np.ones((len(ridges), len(rows)))
         sums = np.empty((len(ridges), both.shape[1]))
@@ -160,9 +167,9 @@ class Factored:
             system = self._system(t)
             dual = self._solved(system, both, t)
             e[a], sums[a] = dual[rows] * (t / w)[:, None], dual.sum(0)
-            for start in range(0, len(rows), step):
-                some = units[start : start + step].T.toarray()  # (r, step)
-                slack[a, start : start + step] -= w[start : start + step] / t * (some * system.solve(some)).sum(0)
+            for part in strips(len(rows), self.f.rank, COLUMNS):
+                some = units[part].T.toarray()  # (r, rows of the part)
+                slack[a, part] -= w[part] / t * (some * system.solve(some)).sum(0)
         if intercept:
             e, slack = _with_constant(e, slack, w, ridges, sums)
         return np.asarray(e / (1.0 - share[rows] * (1.0 - slack))[..., None])
@@ -187,12 +194,12 @@ class Factored:
         return dual
 
 
-def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> Spectrum | Factored:
-    """Return what every ridge on f needs; ``system`` may be that of f's core, where it is known."""
+def decompose(f: Factorization, weights: Array, system: Eigensystem | None = None) -> RidgeEigensystem | Factored:
+    """Return the decomposition that serves every ridge on f; ``system`` is that of its core, if known."""
     if not has_spectrum(f.core):
         return Factored(f, weights)
     if np.all(weights == 1.0):
-        return Spectrum(f, weights, None, system or eigensystem(f.core, f.ranks))
+        return RidgeEigensystem(f, weights, None, system or eigensystem(f.core, f.ranks))
     roots, turns = [], []
     for G in f.gram(weights):
         values, vectors = np.linalg.eigh(G)
@@ -201,7 +208,7 @@ def decompose(f: Factorization, weights: Array, system: Eigensystem | None = Non
         roots.append((vectors[:, keep] * root).T)  # R_i
         turns.append(vectors[:, keep] / root)  # its inverse
     B = congruent(f.core, roots, f.ranks)
-    return Spectrum(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
+    return RidgeEigensystem(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
 
 
 def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> tuple[Array, Array]:
@@ -212,14 +219,6 @@ def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> t
     last = sums[:, None, -1:]
     slack = slack - w * e[..., -1] ** 2 / (t[:, None] * last[..., 0])
     return e[..., :-1] - e[..., -1:] * (sums[:, None, :-1] / last), slack
-
-
-def _strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Array]]:
-    """Rows of U_i with their places in the caller's order, few enough to be multiplied by k x m."""
-    step = max(1, COLUMNS // 8 // max(1, m))
-    for rows, U in f.bases.tiles(i):
-        for start in range(0, len(U), step):
-            yield rows[start : start + step], U[start : start + step]
 
 
 def _product(U: Array, V: Array) -> Array:

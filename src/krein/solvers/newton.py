@@ -1,10 +1,10 @@
-"""Semismooth Newton on the dual: proximal steps whose inner problem lives in r + 1 unknowns, for n far above r.
+"""A semismooth Newton method for the dual with many more rows than the rank r.
 
-In: a problem with a psd matrix. Out: the best point met, with its duality gap. A proximal step minimises the dual plus
-delta/2 |b - centre|², whose optimal b is a clipped linear function of (w, y), w = Uᵀb: only rows strictly inside the
-box, the free ones, enter the Hessian. They are most rows at first and fewer than r in the end, so a Newton step is one
-gram over them, or their own small matrix, and a `lift` and a `project`. Lengths are found exactly: along a direction
-the slope is piecewise linear and costs no product. Halving them instead did not end in 60 steps where this takes 7.
+In: a problem with a psd matrix. Out: the best point found, with its duality gap. A proximal step minimises the dual
+plus delta/2 |b - centre|². Its optimal b is a clipped linear function of r + 1 unknowns (w, y) with w = Uᵀb, so only
+free rows, strictly inside the box, enter the Hessian. A Newton step is one `gram` over the free rows, or their own
+matrix if they are fewer than r, and one `lift` and `project`. The step length is exact: along a direction the slope is
+piecewise linear and needs no product.
 """
 
 from __future__ import annotations
@@ -22,27 +22,34 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["Newton"]
 
-ZONES = (10.0, 2.0, 0.4, 0.1, 0.03, 0.01, 0.003)  # delta in units of slope over range, from centre to centre
-WARM = 0.1  # the first where a start is given
-LOOSE = 1.0  # an inner gap that many times what the proximal term is, and the next centre tells more
-INNER = 60  # Newton steps for one centre
-PATIENCE = 4  # centres without a better gap
-BALANCED = 3  # centres after which sum(b) is met to rounding; before, it costs steps for nothing
-LEVEL = 0.05  # share of the slope at the start of a line that may be left
-TRIALS = 40
-DENSE = 0.8  # of the rank of a part that is coupled: so many free rows are solved for as they are
+# The proximal weights delta of successive proximal steps, in units of slope over range.
+PROXIMAL_WEIGHTS = (10.0, 2.0, 0.4, 0.1, 0.03, 0.01, 0.003)
+# With a starting point the weights begin at this one.
+WARM_WEIGHT = 0.1
+# A proximal step ends when its gap is at most INNER_GAP times the proximal term, or after INNER_STEPS Newton steps.
+INNER_GAP = 1.0
+INNER_STEPS = 60
+# The method stops after PATIENCE proximal steps without a smaller gap.
+PATIENCE = 4
+# The first proximal steps, BALANCED_FROM of them, do not solve for sum(b) to rounding.
+BALANCED_FROM = 3
+# The line search stops at this share of the initial slope, or after LENGTH_TRIALS trials.
+SLOPE_SHARE = 0.05
+LENGTH_TRIALS = 40
+# The system of the free rows is solved if they are at most this share of the rank of the largest coupled part.
+DENSE_SHARE = 0.8
 
 
 class Newton:
-    """A run that can be taken further: `reach` goes on from where the last call stopped."""
+    """The state of the method; each call of `reach` continues where the last one stopped."""
 
     def __init__(self, problem: Problem, parts: tuple[Part, ...], start: tuple[Array, float] | None = None) -> None:
         self.problem, self.parts = problem, parts
         slopes = float(np.abs(problem.linear).mean()) + problem.epsilon or 1.0
-        self._unit = slopes / float((problem.high - problem.low).mean())  # a zone of 1 blurs a row's whole range
+        self._unit = slopes / float((problem.high - problem.low).mean())  # a weight of 1 blurs a row's whole range
         given, self._multiplier = (np.zeros(len(problem.linear)), 0.0) if start is None else start
         self._centre, self._w = np.clip(given, problem.low, problem.high), problem.f.project(given)
-        self._zones = [zone for zone in ZONES if start is None or zone <= WARM]
+        self._weights = [weight for weight in PROXIMAL_WEIGHTS if start is None or weight <= WARM_WEIGHT]
         self.best = problem.point(self._centre, self._multiplier)
         self.n_iter = self._turn = self._since = 0
         self.path = [(0, self.best.gap)]  # the gap after so many steps
@@ -58,22 +65,22 @@ class Newton:
         f = self.problem.f
         with tqdm(total=max_iter, initial=self.n_iter, desc="newton", disable=verbose <= 0) as bar:
             while self.best.gap > tol and self.n_iter < max_iter and not self._stuck:
-                delta = max(0.0, self._zones[min(self._turn, len(self._zones) - 1)] * self._unit - f.shift)
+                delta = max(0.0, self._weights[min(self._turn, len(self._weights) - 1)] * self._unit - f.shift)
                 allowed = 0.05 * tol * (abs(self.best.objective) + self.problem.scale) if self._turn else 0.0
                 b, self._w, self._multiplier, taken = _inner(
                     self.problem, self.parts, self._centre, delta, self._w, self._multiplier,
-                    min(INNER, max_iter - self.n_iter), allowed, self._turn >= BALANCED,
+                    min(INNER_STEPS, max_iter - self.n_iter), allowed, self._turn >= BALANCED_FROM,
                 )  # fmt: skip
                 self.n_iter += taken
                 self._turn += 1
                 self._centre = b
                 point = self.problem.point(b, self._multiplier)
                 self.path.append((self.n_iter, point.gap))
-                better = point.gap < 0.9 * self.best.gap or self._turn <= len(self._zones)
+                better = point.gap < 0.9 * self.best.gap or self._turn <= len(self._weights)
                 self._since = 0 if better else self._since + 1
                 if point.gap < self.best.gap:
                     self.best = point
-                lost = taken >= INNER or not np.isfinite(point.gap)
+                lost = taken >= INNER_STEPS or not np.isfinite(point.gap)
                 self._stuck = lost or self._since >= PATIENCE or (delta == 0.0 and taken == 0)
                 bar.update(taken)
                 bar.set_postfix(gap=f"{self.best.gap:.2g}")
@@ -104,7 +111,7 @@ def _inner(
         gap = float(rest @ (core @ rest))  # twice that of the inner problem, but for the sum
         blur = 0.5 * delta * float(np.square(b - centre).sum())
         left = gap + 2.0 * slopes * abs(short)
-        enough = left <= max(LOOSE * blur, rounding, EPS * float(w @ (core @ w)))
+        enough = left <= max(INNER_GAP * blur, rounding, EPS * float(w @ (core @ w)))
         enough = enough and not (balanced and abs(short) > 1e-10 * problem.reach)
         if enough or steps >= max_iter or gap < 0.0:
             break  # a gap below 0: the core is indefinite, what is minimised here is not convex
@@ -140,7 +147,7 @@ def _step(
     """Solve w = Uᵀb, sum(b) = total, with b moving on free rows alone: by 1 / sigma of what c does."""
     rows = np.flatnonzero(free)
     largest = max((part.core.shape[0] for part in parts), default=0)
-    found = _by_rows(f, rows, sigma, rest, short) if len(rows) <= DENSE * largest else None
+    found = _by_rows(f, rows, sigma, rest, short) if len(rows) <= DENSE_SHARE * largest else None
     if found is None:
         found = _by_rank(f, parts, free, sigma, rest, short)
     if found is None:
@@ -210,12 +217,12 @@ class _Line:
         left, falling, t = 0.0, begun, 1.0
         now = self.slope(t)
         trials = 0
-        while now < 0.0 and abs(now) > LEVEL * abs(begun) and trials < TRIALS:
+        while now < 0.0 and abs(now) > SLOPE_SHARE * abs(begun) and trials < LENGTH_TRIALS:
             left, falling, t = t, now, 2.0 * t
             now = self.slope(t)
             trials += 1
         right, rising = t, now
-        while abs(now) > LEVEL * abs(begun) and trials < TRIALS:
+        while abs(now) > SLOPE_SHARE * abs(begun) and trials < LENGTH_TRIALS:
             share = falling / (falling - rising) if falling < rising else 0.5
             t = left + (right - left) * min(max(share, 0.1), 0.9)
             now = self.slope(t)

@@ -1,8 +1,8 @@
-"""The active-set polish: from a nearly optimal point to one whose bounds are exact and whose free rows are solved for.
+"""An active-set polish: from a nearly optimal point to one with exact bounds and solved free rows.
 
-In: a problem, a point and which rows seem to lie at an end. Out: the best point met, or None. With the rows at their
-ends held, the free ones solve K_FF b_F + y = g_F - ..., sum(b) = total: one system with D = s on the free rows. Rows
-that leave the box are put on its edge and it is done again; then held rows whose slope points inwards are set free.
+In: a problem, a point, and which rows seem to lie at a bound. Out: the best point found, or None. Rows at bounds are
+held, and the free rows solve K_FF b_F + y = g_F - K_FH b_H with sum(b) = total. Rows that leave the box are set to its
+bound and the system is solved again. Then held rows whose slope points into the box are released.
 """
 
 from __future__ import annotations
@@ -19,28 +19,34 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["polish"]
 
-ROUNDS, BRIEF = 8, 3
-RIDGES = (0.0, 1e-8, 1e-5)  # of the largest entry of the diagonal, tried in this order
-LEAST = 1e-6  # the ridge of the factored form where the shift is zero: below, rounding takes over
+# The active set is changed at most ROUNDS times, or BRIEF_ROUNDS times if the point can be improved otherwise.
+ROUNDS = 8
+BRIEF_ROUNDS = 3
+# These ridges, relative to the largest diagonal entry, are tried in order.
+RIDGES = (0.0, 1e-8, 1e-5)
+# The factored system has at least this ridge if the shift is zero, because of rounding.
+LEAST_RIDGE = 1e-6
+# The solution for the free rows is refined at most this often.
 REFINEMENTS = 4
-LOST = 0.5  # share of the free rows
-DENSE = 2000  # free rows up to which K_FF itself is formed
+# The polish is given up if more than this share of the free rows leaves the box at once.
+LOST_SHARE = 0.5
+# Up to this many free rows K_FF itself is formed.
+DENSE_ROWS = 2000
+# The states of a row: free, or held at its lower bound, at zero or at its upper bound.
 FREE, LOW, ZERO, HIGH = 0, 1, 2, 3
 
 
 def polish(
     problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, *, briefly: bool = False
 ) -> Point | None:
-    """Return the best point that a few rounds of the active set reach, or None where no system could be solved.
+    """Return the best point that a few changes of the active set reach, or None if no system could be solved.
 
-    ``briefly`` asks for a few rounds only, where the point can also be taken further at little cost.
-
-    Where free rows are nearly dependent their system fixes them by rounding alone, so the ridge is raised until the
-    step stays near the point.
+    ``briefly`` makes fewer of them, for a point that can also be improved otherwise. If free rows are nearly dependent,
+    rounding determines their solution; the ridge is then raised until the step is short.
     """
     best: Point | None = None
     for ridge in RIDGES[:1] if briefly else RIDGES:
-        found, lost = _rounds(problem, parts, point, ends, ridge, BRIEF if briefly else ROUNDS)
+        found, lost = _rounds(problem, parts, point, ends, ridge, BRIEF_ROUNDS if briefly else ROUNDS)
         if found is not None and (best is None or found.gap < best.gap):
             best = found
         if best is not None and (best.gap <= 1e-2 * point.gap or not lost):
@@ -51,7 +57,7 @@ def polish(
 def _rounds(
     problem: Problem, parts: tuple[Part, ...], point: Point, ends: Ends, ridge: float, rounds: int
 ) -> tuple[Point | None, bool]:
-    """The best point met with this ridge, and whether the free rows ran off."""
+    """The best point found with this ridge, and whether too many free rows left the box."""
     held = _held(problem, point.b, *ends)
     b, multiplier = point.b, point.multiplier
     best: Point | None = None
@@ -66,7 +72,7 @@ def _rounds(
         if not (held == FREE).any():
             multiplier = central_multiplier(problem, b, product)
         trial = problem.point(b, multiplier, product)
-        lost = left > max(5, LOST * int((held == FREE).sum()))  # not a correction any more, and worse each time
+        lost = left > max(5, LOST_SHARE * int((held == FREE).sum()))
         if best is None or trial.gap < best.gap:
             best = trial
         if lost:
@@ -113,7 +119,7 @@ def _free_rows(
         side = np.where(side == 0.0, -np.sign(slope), side)  # a row set free from zero leaves it downhill
     solve = (
         _dense_solver(f, free, ridge)
-        if free.sum() <= (min(f.rank, DENSE) if f.shift > 0.0 else DENSE)
+        if free.sum() <= (min(f.rank, DENSE_ROWS) if f.shift > 0.0 else DENSE_ROWS)
         else _solver(f, parts, free, ridge)
     )
     if solve is None:
@@ -150,7 +156,7 @@ def _free_rows(
 
 def _solver(f: Factorization, parts: tuple[Part, ...], free: Mask, ridge: float) -> Callable[[Array], Array] | None:
     """x -> (K_FF + ridge I)⁻¹ x_F on the free rows, zero elsewhere, by the factored form."""
-    inverse = np.where(free, 1.0 / (f.shift + max(ridge, 0.0 if f.shift > 0.0 else LEAST) * _size(f)), 0.0)
+    inverse = np.where(free, 1.0 / (f.shift + max(ridge, 0.0 if f.shift > 0.0 else LEAST_RIDGE) * _size(f)), 0.0)
     system = factorize(parts, f.rank, f.gram(inverse), triangular=False)
     if system is None:
         return None

@@ -1,7 +1,7 @@
-"""The dual as a value: min 1/2 bᵀKb - gᵀb + epsilon |b|_1 over low <= b <= high, sum(b) = total.
+"""The quadratic programme min 1/2 bᵀKb - gᵀb + epsilon |b|_1 over low <= b <= high with sum(b) = total.
 
-In: a factorization and the vectors. Out: objective, gradient, and a duality gap that holds at any b in the box, because
-1/2 xᵀKx >= bᵀKx - 1/2 bᵀKb where K is psd, which leaves a problem that falls apart into single numbers.
+In: a factorization and the vectors. Out: objective, gradient, and a duality gap that is valid at any b in the box. For
+a psd K, 1/2 xᵀKx >= bᵀKx - 1/2 bᵀKb, which leaves a problem that is separable in the coefficients.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ __all__ = [
 ]
 
 Mask: TypeAlias = NDArray[np.bool_]
-Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and at their upper end
+Ends: TypeAlias = tuple[Mask, Mask]  # (m, n) each: the parts of the rows that lie at their lower and upper bounds
 
-FLOOR = 1e-6  # of the largest linear cost the box allows: an objective below is judged as if it were that
-PLAIN_FLOOR = 1e-3  # the same where there is no linear cost, of what equal coefficients cost without their couplings
+# A gap is relative to the objective plus FLOOR times the largest linear cost in the box.
+FLOOR = 1e-6
+# If there is no linear cost, it is PLAIN_FLOOR times the cost of equal coefficients on the diagonal of K.
+PLAIN_FLOOR = 1e-3
 
 
 class Box(Protocol):
-    """What the conditions of optimality look at: a `Problem` has it, and so has a `krein.solvers.dense_dual.Task`."""
+    """The vectors that the optimality conditions depend on; `Problem` and `krein.solvers.dense_dual.Task` have them."""
 
     @property
     def linear(self) -> Array: ...
@@ -53,7 +55,7 @@ class Box(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A candidate: coefficients, the product with K, the multiplier of the sum, and how good that is."""
+    """Coefficients with their product with K, the multiplier of the sum, and the duality gap."""
 
     b: Array  # (n,)
     product: Array  # (n,) K b
@@ -76,7 +78,7 @@ class Problem:
 
     @cached_property
     def scale(self) -> float:
-        """What an objective is small against: the largest linear cost in the box, or the quadratic one within rows."""
+        """The number added to |objective| in a relative gap, from the largest linear or quadratic cost in the box."""
         reach = np.maximum(np.abs(self.low), np.abs(self.high))
         cost = float(((np.abs(self.linear) + self.epsilon) * reach).sum())
         if cost > 0.0:
@@ -86,7 +88,7 @@ class Problem:
 
     @cached_property
     def reach(self) -> float:
-        """What sum(b) can differ by within the box, for judging its rounding."""
+        """The sum of all |low| and |high|, the scale of rounding in sum(b)."""
         return float(np.abs(self.low).sum() + np.abs(self.high).sum())
 
     def multiply(self, b: Array) -> Array:
@@ -104,7 +106,7 @@ class Problem:
         return own + multiplier * (self.total - float(b.sum()))
 
     def point(self, b: Array, multiplier: float, product: Array | None = None) -> Point:
-        """Judge ``b``."""
+        """Return ``b`` with its objective and duality gap."""
         product = self.multiply(b) if product is None else product
         objective = self.objective(b, product)
         gap = self.gap(b, product, multiplier)
@@ -128,7 +130,7 @@ def excess(slope: Array, b: Array, low: Array, high: Array, epsilon: float) -> A
 
 
 def central_multiplier(problem: Box, b: Array, product: Array) -> float:
-    """The middle of the multipliers that fit: rows below their upper end bound it from below, the others from above."""
+    """The middle of the interval of optimal multipliers, which rows that can rise or fall bound from both sides."""
     slope, eps = product - problem.linear, problem.epsilon
     movable = problem.high > problem.low
     may_rise, may_fall = movable & (b < problem.high), movable & (b > problem.low)
@@ -140,7 +142,7 @@ def central_multiplier(problem: Box, b: Array, product: Array) -> float:
 
 
 def ends_of(problem: Problem, b: Array) -> Ends:
-    """Which parts of the rows lie at their lower and at their upper end, as `polish` takes them."""
+    """Which parts of the rows lie at their lower and upper bounds, as `polish` needs them."""
     if not problem.epsilon:
         return (b <= problem.low)[None], (b >= problem.high)[None]
     low = np.stack([b <= np.maximum(problem.low, 0.0), b >= np.minimum(problem.high, 0.0)])
@@ -148,12 +150,12 @@ def ends_of(problem: Problem, b: Array) -> Ends:
 
 
 def restricted(f: Factorization, rows: Indices) -> Factorization:
-    """Some rows of U, copied, in the order asked for: no longer orthonormal, but good for products and diagonals."""
+    """The factorization of K[rows, rows] with copied bases, which are not orthonormal any more."""
     return replace(f, bases=f.bases.take(rows))
 
 
 def square(f: Factorization, rows: Indices) -> Array:
-    """K[rows, rows], Fortran-ordered, from the blocks of the core that are kept."""
+    """The dense matrix K[rows, rows], Fortran-ordered."""
     found = {i: (here, local) for i, here, local in f.bases.by_block(rows)}
     out = np.zeros((len(rows), len(rows)), order="F")
     if not is_dense(f.core):
@@ -174,9 +176,9 @@ def square(f: Factorization, rows: Indices) -> Array:
 
 
 def cut(f: Factorization, rows: Indices) -> Factorization:
-    """The factorization of K[rows, rows]: `restricted`, and bases reduced where a block has too few rows for its rank.
+    """The factorization of K[rows, rows], with bases reduced where a block has fewer rows than its rank.
 
-    The bases are not orthonormal any more, which no solver here asks for.
+    The bases are not orthonormal, which the solvers do not need.
     """
     some = restricted(f, rows)
     if all(n > k for n, k in zip(some.bases.sizes, f.ranks, strict=True)):

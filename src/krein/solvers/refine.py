@@ -1,14 +1,19 @@
 """The SVM dual of a kernel on many rows, block by block, with the kernel's own values and without its matrix.
 
-In: a task, the kernel's values (`Exact`), and perhaps coefficients to begin with. Out: the task's dual. A random part
-of the rows is solved first, roughly. Its solution says which rows matter: they form the pool, where pairs of rows are
-moved (`smo`), the others being held at the ends where they are. Every row outside the pool is checked with the kernel,
-those that violate their condition join it, and rows of the pool that lie firmly at an end leave it, until no row
-violates its condition. A row that was checked once is looked at again only where the solution has moved further since
-than the row's condition has room: |f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)).
+In: a task, `KernelValues` of its rows, and optionally initial coefficients. Out: the task's dual.
 
-Where comparing two objects takes long, or the rows are few enough that kept rows of the matrix find room, the pool is
-all of them: nothing is evaluated twice then.
+1. A random part of the rows is solved to a low accuracy. Its support vectors and the rows near the margin form the
+   pool; all other coefficients stay at their bounds.
+2. Pairs of rows in the pool are optimised (`smo`).
+3. Rows outside the pool are checked with the kernel. Rows that violate their optimality condition join the pool, and
+   rows of the pool that lie clearly at a bound leave it.
+4. Steps 2 and 3 are repeated until no row violates its condition.
+
+A row that was checked is checked again only if the solution has moved further than the slack of the row's condition
+allows: |f(x) - f'(x)| <= |w - w'| sqrt(k(x, x)).
+
+The pool is all rows if the kernel is expensive, or if at least half of the matrix fits into the cache: no entry is
+evaluated twice then.
 """
 
 from __future__ import annotations
@@ -23,47 +28,48 @@ from krein.errors import warn
 from krein.kernels import take
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
+from krein.solvers.kernel_values import KernelValues, Pool
 from krein.solvers.problem import central_multiplier
-from krein.solvers.rows import Exact, Pool
 from krein.solvers.smo import Rows, descend
 
 __all__ = ["ALLOWED", "refine_exactly"]
 
-# The largest violation of a row's condition that is left, in units of a label: LIBSVM's default, or 1000 tol if less.
+# The largest violation of a row's condition at the end, in units of a label: LIBSVM's default, or 1000 tol if smaller.
 ALLOWED = 1e-3
-# The first rounds stop at ROUGH times that violation; each later stage asks for TIGHTENING times less.
-ROUGH = 100.0
+# The first stage stops at FIRST_VIOLATION times that violation, and each later stage at TIGHTENING times less.
+FIRST_VIOLATION = 100.0
 TIGHTENING = 10.0
-# No more than ROUNDS rounds of solving and checking are made.
+# At most ROUNDS rounds of solving and checking are made.
 ROUNDS = 40
-# The first solution is that of one row in FIRST_SHARE, but of FIRST_ROWS rows at least.
+# The first solution uses one row in FIRST_SHARE, but at least FIRST_ROWS rows.
 FIRST_SHARE = 8
 FIRST_ROWS = 1500
-# Rows outside the pool join it if they would violate their condition after a further move of NEAR labels.
-NEAR = 0.3
-# Rows at an end leave the pool if their condition has room for FIRM labels, once less than WORTHWHILE of it would stay.
-FIRM = 0.5
-WORTHWHILE = 0.7
-# At least ROW_MEGABYTES megabytes of rows are kept, if there are as many; more if LIBSVM's cache_size is larger.
+# Rows outside the pool join it if they would violate their condition after a further move of JOINING_DISTANCE labels.
+JOINING_DISTANCE = 0.3
+# Rows at a bound leave the pool if the slack of their condition exceeds LEAVING_DISTANCE labels, once less than
+# REMAINING_SHARE of the pool would remain.
+LEAVING_DISTANCE = 0.5
+REMAINING_SHARE = 0.7
+# The cache of rows has ROW_MEGABYTES megabytes, or cache_size if that is larger.
 ROW_MEGABYTES = 1000.0
-# Rows of vectors with at most CHEAP_FEATURES features are evaluated each time: that is no slower than to keep them.
+# Rows are not cached for vectors of at most CHEAP_FEATURES features, which are evaluated as fast as read.
 CHEAP_FEATURES = 16
-# All rows are in the pool from the beginning if the kept rows have room for this share of them.
+# All rows are in the pool from the beginning if the cache has room for this share of them.
 KEPT_SHARE = 0.5
-# Where comparing two objects takes long, a block has one in BLOCK_SHARE of the rows, but SMALLEST_BLOCK at least: rows
-# that turn out not to matter cost more than another block.
+# For an expensive kernel a block has one in BLOCK_SHARE of the rows, but at least SMALLEST_BLOCK. Smaller blocks avoid
+# evaluating rows that turn out not to matter.
 BLOCK_SHARE = 8
 SMALLEST_BLOCK = 500
-# A round makes at most STEPS steps per row of the pool.
-STEPS = 200
+# A round makes at most STEPS_PER_ROW steps per row of the pool.
+STEPS_PER_ROW = 200
 # Single precision may cost this share of the allowed violation, by rounding.
-ROUNDED = 0.5
-# A tol below LIBSVM's is met by an active-set polish if at most POLISHED rows have a coefficient.
-POLISHED = 3000
+ROUNDING_SHARE = 0.5
+# An active-set polish is used for a smaller tol if at most POLISHED_ROWS coefficients are not zero.
+POLISHED_ROWS = 3000
 
 
 def refine_exactly(
-    exact: Exact,
+    exact: KernelValues,
     task: Task,
     start: Array | None = None,
     *,
@@ -86,13 +92,13 @@ def refine_exactly(
     nbytes = 0.0 if cheap else 1e6 * max(ROW_MEGABYTES, cache_size)
     m, steps = len(task.rows), 0
     if start is None and m >= 2 * FIRST_ROWS:
-        start, steps, norm = _first(exact, task, ROUGH * ALLOWED * size, nbytes)
+        start, steps, norm = _first(exact, task, FIRST_VIOLATION * ALLOWED * size, nbytes)
     else:
         start = _balanced(task, np.zeros(m) if start is None else np.clip(start, task.low, task.high))
         norm = float(np.linalg.norm(start)) or 0.5 * float(np.sqrt(m) * np.median(task.high - task.low))
-    quick = exact.rounded(ROUNDED * allowed / max(norm, 1e-300))
+    quick = exact.rounded(ROUNDING_SHARE * allowed / max(norm, 1e-300))
     state = _State(quick, task, start, nbytes, shared)
-    found = state.solve(allowed, max(ROUGH * allowed, 0.1 * ROUGH * ALLOWED * size), steps, verbose)
+    found = state.solve(allowed, max(FIRST_VIOLATION * allowed, 0.1 * FIRST_VIOLATION * ALLOWED * size), steps, verbose)
     if fine < ALLOWED or (not found.converged and state.left == 0):
         found = _polished(task, exact.doubled(), found, allowed, tol)
     if not found.converged:
@@ -112,7 +118,7 @@ class _State:
     they were checked with.
     """
 
-    def __init__(self, exact: Exact, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
+    def __init__(self, exact: KernelValues, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
         self.exact, self.task, self.b, self.nbytes = exact, task, b, nbytes
         self.left, self.worst, self.mu = 0, np.inf, 0.0
         m = len(b)
@@ -131,7 +137,7 @@ class _State:
         self.product = exact.product(b)
         self.mu = _intercept(task, b, self.product)
         self.room = _room(task, b, self.product - task.linear + self.mu)
-        self._gather(np.flatnonzero(self.room <= NEAR * self._size))
+        self._gather(np.flatnonzero(self.room <= JOINING_DISTANCE * self._size))
 
     @property
     def _size(self) -> float:
@@ -171,7 +177,7 @@ class _State:
         own, before, was, last = self.task.on(where), self.b[where], self.product[where], self.mu
         moving, values = before.copy(), was.copy()
         used, self.worst = descend(
-            own, moving, values, self.pool, asked, 10**5 + STEPS * len(where), _block(self.exact)
+            own, moving, values, self.pool, asked, 10**5 + STEPS_PER_ROW * len(where), _block(self.exact)
         )
         self.b[where], self.product[where] = moving, values
         self.mu = _intercept(own, moving, values)
@@ -181,7 +187,7 @@ class _State:
         return used
 
     def _check(self, asked: float) -> int:
-        """Look at the rows outside the pool that may violate their condition; returns how many that are."""
+        """Check the rows outside the pool that may violate their condition; return their number."""
         self.left = 0
         if self.whole:
             return 0
@@ -193,15 +199,15 @@ class _State:
         return len(there)
 
     def _regather(self, asked: float) -> None:
-        """Let rows join that violate or nearly do, and those leave that are firmly at an end."""
+        """Add rows that violate their condition, or nearly, to the pool, and remove rows clearly at a bound."""
         if self.whole:
             return
         slope = self.product - self.task.linear + self.mu
         own = _room(self.task, self.b, slope)
         size = self._size
-        stay = self.inside & (own <= FIRM * size)
+        stay = self.inside & (own <= LEAVING_DISTANCE * size)
         leave = int(np.count_nonzero(self.inside) - np.count_nonzero(stay))
-        if leave < (1.0 - WORTHWHILE) * len(self.where):
+        if leave < (1.0 - REMAINING_SHARE) * len(self.where):
             stay = self.inside
         elif leave:
             gone = self.inside & ~stay
@@ -210,7 +216,11 @@ class _State:
             self.history.append(self.b.copy())
         elif self.left == 0:
             return
-        join = ~self.inside & (self.room < min(NEAR * size, 10.0 * asked)) if self.left else np.zeros(len(own), bool)
+        join = (
+            ~self.inside & (self.room < min(JOINING_DISTANCE * size, 10.0 * asked))
+            if self.left
+            else np.zeros(len(own), bool)
+        )
         self._follow(np.flatnonzero(join))
         if join.any() or stay is not self.inside:
             self._gather(np.flatnonzero(stay | join))
@@ -231,23 +241,30 @@ class _State:
         return _judged(self.task, self.exact, self.b, self.mu, self.product, steps, good)
 
 
-def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array, int, float]:
-    """A point near the solution, from a random part of the rows; the steps it took, and the expected norm of b.
+def _first(exact: KernelValues, task: Task, asked: float, nbytes: float) -> tuple[Array, int, float]:
+    """A point near the solution from a random part of the rows, the number of steps, and the expected norm of b.
 
-    The box of a one-class task and its total are those of the part; then the rows that lie lowest are at their ends.
+    For a one-class task the total is scaled to the part, and then the rows of the lowest decision values get their
+    upper bounds.
     """
     m = len(task.rows)
     some = np.sort(np.random.default_rng(0).choice(m, max(FIRST_ROWS, m // FIRST_SHARE), replace=False))
     own = task.on(some)
     if task.total:
         own = replace(own, total=task.total * float(own.high.sum()) / float(task.high.sum()))
-    part = Exact(exact.evaluator.kernel, take(exact.objects, some))
+    part = KernelValues(exact.evaluator.kernel, take(exact.objects, some))
     bearable = asked / max(1e-300, float(np.sqrt(len(some)) * np.median(own.high - own.low)))
     part = part.rounded(bearable)
     b = _balanced(own, np.zeros(len(some)))
     product = part.product(b)
     steps, _ = descend(
-        own, b, product, Pool(part, np.arange(len(some)), nbytes), asked, 10**5 + STEPS * len(some), _block(part)
+        own,
+        b,
+        product,
+        Pool(part, np.arange(len(some)), nbytes),
+        asked,
+        10**5 + STEPS_PER_ROW * len(some),
+        _block(part),
     )
     norm = float(np.linalg.norm(b)) * np.sqrt(m / len(some))
     whole: Array = np.zeros(m)
@@ -260,12 +277,12 @@ def _first(exact: Exact, task: Task, asked: float, nbytes: float) -> tuple[Array
     return whole, steps, norm
 
 
-def _block(exact: Exact) -> int | None:
+def _block(exact: KernelValues) -> int | None:
     return None if exact.is_quick else max(SMALLEST_BLOCK, len(exact.diagonal) // BLOCK_SHARE)
 
 
 def _balanced(task: Task, b: Array, order: Indices | None = None) -> Array:
-    """``b`` with the sum that is asked for: what lacks goes to the first rows of ``order`` that have room for it."""
+    """``b`` with the required sum; the difference goes to the first rows of ``order``, up to their bounds."""
     lack = task.total - float(b.sum())
     if lack == 0.0:
         return b
@@ -278,7 +295,7 @@ def _balanced(task: Task, b: Array, order: Indices | None = None) -> Array:
 
 
 def _room(task: Task, b: Array, slope: Array) -> Array:
-    """How far the slope of each row may move before it violates its condition; negative where it does.
+    """The slack of each row's condition: how far its slope may move; negative if it is violated.
 
     ``slope`` is K b - linear + intercept.
     """
@@ -289,25 +306,25 @@ def _room(task: Task, b: Array, slope: Array) -> Array:
 
 
 def _intercept(task: Task, b: Array, product: Array) -> float:
-    """LIBSVM's: the mean of what the free rows ask for; the middle of what is allowed where none is free."""
+    """LIBSVM's intercept: the mean over the free rows, or the middle of the feasible interval if none is free."""
     free = (b > task.low) & (b < task.high) & (b != 0.0)
     if not free.any():
         return central_multiplier(task, b, product)
     return float(np.mean((task.linear - product - task.epsilon * np.sign(b))[free]))
 
 
-def _judged(task: Task, exact: Exact, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
+def _judged(task: Task, exact: KernelValues, b: Array, mu: float, product: Array, steps: int, good: bool) -> Dual:
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, mu, product)
     return Dual(b, mu, point.objective, point.gap, steps, good, "refined")
 
 
-def _polished(task: Task, exact: Exact, found: Dual, allowed: float, tol: float) -> Dual:
-    """``found`` with its free rows solved for exactly, where they are few and no other row violates its condition then.
+def _polished(task: Task, exact: KernelValues, found: Dual, allowed: float, tol: float) -> Dual:
+    """``found`` with its free rows solved for exactly, if they are few and no other row violates its condition then.
 
-    Pairs of rows take millions of steps where a matrix is nearly singular; a linear system does not.
+    On a nearly singular matrix pairs of rows need millions of steps, and a linear system does not.
     """
     where = np.flatnonzero(found.coefficients)
-    if len(where) > POLISHED:
+    if len(where) > POLISHED_ROWS:
         return found
     some = take(exact.objects, where)
     own = task.on(where)

@@ -1,9 +1,9 @@
-"""Sequential minimal optimisation of a task, block by block, on rows of a matrix that are evaluated when asked for.
+"""Sequential minimal optimisation of the SVM dual in blocks of rows, with a matrix that is evaluated on demand.
 
-In: a task, a point in its box, its product with the matrix, and rows of the matrix by their positions. Out: the point
-and the product, moved until no pair of rows violates the optimality conditions by more than a tolerance. A block of the
-rows that violate most is solved by itself, two rows at a time (LIBSVM's second-order choice of pairs), and the gradient
-of all rows then follows by one product; so only rows that ever move are evaluated, and each step costs a block.
+In: a task, a point in its box, its product with the matrix, and access to rows of the matrix (`Rows`). Out: the point
+and the product, moved until no pair of rows violates the optimality conditions by more than a tolerance. The rows that
+violate them most form a block, which is solved by pairs of rows (LIBSVM's second-order choice). One product then
+updates the gradient of all rows. Only rows that change are evaluated.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from krein.solvers.dense_dual import Task
 
 __all__ = ["Rows", "descend"]
 
-# Up to BLOCK rows are solved together, unless the caller says otherwise.
+# A block has at most BLOCK rows.
 BLOCK = 2000
-SHARE = 0.1  # of the violation, which is left in a block before the next one is chosen
-STEPS = 20  # pairs in a block at most, per row
-FLAT = 1e-12  # curvature, relative to the diagonal, below which a pair has none
+# A block is solved until this share of the largest violation is left.
+BLOCK_SHARE = 0.1
+# At most this many pairs per row of the block are optimised before the next block is chosen.
+STEPS_PER_ROW = 20
+# The curvature of a pair is at least this, relative to the diagonal.
+LEAST_CURVATURE = 1e-12
 
 
 class Rows(Protocol):
-    """A symmetric matrix K that is known by some of its rows at a time."""
+    """A symmetric matrix K that is evaluated some rows at a time."""
 
     def among(self, some: Indices) -> Array:
         """K[some][:, some]."""
@@ -39,9 +42,9 @@ class Rows(Protocol):
 def descend(
     task: Task, b: Array, product: Array, matrix: Rows, tol: float, limit: int, size: int | None = None
 ) -> tuple[int, float]:
-    """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; returns (steps, violation).
+    """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; return (steps, violation).
 
-    After ``limit`` steps it gives up. ``size`` is the number of rows in a block, BLOCK at most.
+    It stops after ``limit`` steps. ``size`` is the number of rows in a block, at most BLOCK.
     """
     gradient = product - task.linear
     steps = 0
@@ -54,7 +57,7 @@ def descend(
         block = _block(rise, fall, block, BLOCK if size is None else min(size, BLOCK))
         inner = np.asarray(matrix.among(block), dtype=np.float64)
         moved = b[block]
-        used = _pairs(task.on(block), inner, gradient[block], moved, max(SHARE * worst, 0.5 * tol))
+        used = _pairs(task.on(block), inner, gradient[block], moved, max(BLOCK_SHARE * worst, 0.5 * tol))
         if used == 0:  # nothing in the block can move: rounding
             break
         steps += used
@@ -68,12 +71,12 @@ def descend(
 def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
     """Solve a block to ``tol``, two rows at a time; ``b`` and ``gradient`` are moved in place. Returns the steps."""
     diagonal = np.diagonal(K).copy()
-    flat = FLAT * max(float(diagonal.mean()), 1e-300)
-    gains, known = np.empty_like(K), [False] * len(b)  # what a unit of slope gains by a pair: of rows that are chosen
+    flat = LEAST_CURVATURE * max(float(diagonal.mean()), 1e-300)
+    gains, known = np.empty_like(K), [False] * len(b)  # 1 / curvature of pairs, by row
     rising, falling = _rising(task, b), _falling(task, b)
     low, high, eps = task.low.tolist(), task.high.tolist(), task.epsilon
     slope, score = np.empty_like(b), np.empty_like(b)
-    for step in range(STEPS * len(b)):
+    for step in range(STEPS_PER_ROW * len(b)):
         np.add(gradient, rising, out=slope)
         i = int(slope.argmin())
         least = slope[i]
@@ -88,7 +91,7 @@ def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
         np.add(gradient, falling, out=slope)
         slope -= least
         np.abs(slope, out=score)
-        score *= slope  # a pair that would lose stays below all that gain
+        score *= slope  # negative for a pair that would not gain
         score *= gain
         j = int(score.argmax())
         violation = float(slope[j])
@@ -107,21 +110,21 @@ def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
         np.subtract(K[i], K[j], out=score)
         score *= t
         gradient += score
-    return STEPS * len(b)
+    return STEPS_PER_ROW * len(b)
 
 
 def _rising(task: Task, b: Array) -> Array:
-    """What an increase of each b costs beside the gradient; infinite at the upper end."""
+    """What is added to the gradient if b rises: +-epsilon, or infinity at the upper bound."""
     return np.where(b < task.high, np.where(b >= 0.0, task.epsilon, -task.epsilon), np.inf)
 
 
 def _falling(task: Task, b: Array) -> Array:
-    """What a decrease of each b gains beside the gradient; minus infinity at the lower end."""
+    """What is added to the gradient if b falls: +-epsilon, or minus infinity at the lower bound."""
     return np.where(b > task.low, np.where(b <= 0.0, -task.epsilon, task.epsilon), -np.inf)
 
 
 def _block(rise: Array, fall: Array, last: Indices, size: int) -> Indices:
-    """The rows that violate most, and the later half of the last block: without those two blocks undo each other."""
+    """The rows that violate most, and the later part of the last block, so that two blocks do not undo each other."""
     size = min(size, len(rise))
     quarter = max(1, size // 4)
     first = np.argpartition(rise, quarter - 1)[:quarter]

@@ -1,8 +1,9 @@
-"""The linear systems of the dual: H = D + U M Uᵀ with D diagonal and positive, where only r x r matrices are factored.
+"""The linear systems of the dual, H = D + U M Uᵀ with a positive diagonal D, by the Woodbury identity.
 
-In: the blocks of G = Uᵀ D⁻¹ U and the core. Out: X with H⁻¹ = D⁻¹ - D⁻¹ U X Uᵀ D⁻¹. With G_i = F_i F_iᵀ and B = Fᵀ M F,
-I + B is positive definite exactly when H is, so one Cholesky covers indefinite and singular cores. A core that falls
-apart is handled part by part, one large coupled part by a block Cholesky in a fill-reducing order.
+In: the blocks of G = Uᵀ D⁻¹ U and the core. Out: X with H⁻¹ = D⁻¹ - D⁻¹ U X Uᵀ D⁻¹; only r x r matrices are factored.
+With G_i = F_i F_iᵀ and B = Fᵀ M F, I + B is positive definite exactly if H is, so one Cholesky factorization covers
+indefinite and singular cores. Components of the core are factored separately, large ones by a block Cholesky
+factorization in a fill-reducing order.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from krein.factorization.core import core_peak, is_dense
 
 __all__ = ["Part", "System", "factorize", "parts_of"]
 
-DENSE_PART = 2000  # rows up to which a coupled part is a dense matrix; beyond, its pattern pays
+# A component of the core is factored as a dense matrix up to this many rows, and by its sparse blocks beyond.
+DENSE_PART = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Blocks of the core that are coupled with each other and with no other."""
+    """A component of the core: blocks that are coupled with each other and with no others."""
 
     blocks: tuple[int, ...]
     columns: Indices | slice  # of the core
@@ -44,7 +46,7 @@ class Part:
 
 
 def parts_of(f: Factorization) -> tuple[Part, ...]:
-    """Return what the core falls apart into; a dense core is one part."""
+    """Return the components of the core; a dense core is one."""
     ends = np.concatenate([[0], np.cumsum(f.ranks, dtype=np.intp)])
     if is_dense(f.core):
         spans = tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends.tolist()))
@@ -94,7 +96,7 @@ class Factor:
         """X y for y of shape (r_part, p)."""
         core = self.part.core
         image = core @ y
-        if self.triangular and len(self.roots) == 1:  # blocks on their own are many: no more calls than it takes
+        if self.triangular and len(self.roots) == 1:  # there may be many such parts: few calls each
             F = self.roots[0]
             return np.asarray(blas.dtrsm(1.0, F, self._middle(F.T @ image), lower=1, trans_a=1))
         if self.triangular:
@@ -143,8 +145,8 @@ class System:
 def factorize(parts: Sequence[Part], rank: int, grams: Sequence[Array], triangular: bool = True) -> System | None:
     """Factor I + B, or return None if it is not positive definite.
 
-    ``triangular`` takes Cholesky factors of G, right while every row has its share in D⁻¹; without it eigenvalues, and
-    a form that bears with blocks of G that are singular or zero.
+    ``triangular`` uses Cholesky factors of G, which needs D⁻¹ > 0 in every row. Without it eigenvalues are used, and
+    blocks of G may be singular or zero.
     """
     factors = []
     for part in parts:
@@ -158,7 +160,7 @@ def factorize(parts: Sequence[Part], rank: int, grams: Sequence[Array], triangul
 
 
 def _cholesky_root(G: Array, size: float) -> Array:
-    """Lower triangular F with F Fᵀ = G, to rounding; what rounding took is added to the diagonal."""
+    """Lower triangular F with F Fᵀ = G; a small ridge is added if G is singular by rounding."""
     k = len(G)
     if k == 0:
         return np.zeros((0, 0))
@@ -176,7 +178,7 @@ def _cholesky_root(G: Array, size: float) -> Array:
 
 
 def _eigen_root(G: Array, _: float) -> Array:
-    """F with F Fᵀ = G without the directions that have no share in it."""
+    """F with F Fᵀ = G, from its eigenvectors of positive eigenvalues."""
     values, vectors = np.linalg.eigh(G)
     keep = values > len(G) * EPS * float(values.max(initial=0.0))
     return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))

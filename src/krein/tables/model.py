@@ -24,8 +24,8 @@ from tqdm import tqdm
 from krein.errors import InputError, one_of, warn
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
 from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectrum
-from krein.kernels.geometry import unit_rows
 from krein.kernels.names import NAMES
+from krein.kernels.vectors import unit_rows
 from krein.tables.encoding import Categories, Encoder, encoder_for
 from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
 

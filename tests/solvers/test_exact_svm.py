@@ -19,11 +19,11 @@ import krein
 from krein.estimators.decision import by_pair, class_tasks
 from krein.kernels import counting
 from krein.kernels.similarities import as_kernel
-from krein.solvers import Dual, exact, refine, smo
+from krein.solvers import Dual, exact_svm, refine, smo
 from krein.solvers.dense_dual import NotConverged, Task, violation
-from krein.solvers.exact import choose_solver, solve_classes, solve_exactly
+from krein.solvers.exact_svm import choose_solver, solve_classes, solve_exactly
+from krein.solvers.kernel_values import KernelValues
 from krein.solvers.refine import refine_exactly
-from krein.solvers.rows import Exact
 
 KINDS = ("margin", "tube", "one-class")
 
@@ -83,7 +83,7 @@ def check(t: Task, K: Any, found: Dual, allowed: float = 1.1e-3) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["libsvm", "matrix", "blocks", "matrix to rounding"])
 def test_every_way_gives_scikit_learns_solution(way: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "choose_solver", lambda *_, **__: way)
+    monkeypatch.setattr(exact_svm, "choose_solver", lambda *_, **__: way)
     monkeypatch.setattr(refine, "FIRST_ROWS", 100)
     monkeypatch.setattr(smo, "BLOCK", 150)
     X, y = data(700)
@@ -119,9 +119,9 @@ def test_objects_and_kernels_of_many_kinds(kind: str, form: str, monkeypatch: py
     X = X.astype(np.float32) if form == "float32" else X
     objects = sp.csr_matrix(X) if form == "sparse" else X
     t, K = task(kind, X, y, 0.2), np.asarray(kernel(X, X), dtype=np.float64)
-    for rows in (exact.MATRIX_ROWS, 100):  # the matrix, or pairs in blocks
-        monkeypatch.setattr(exact, "MATRIX_ROWS", rows)
-        monkeypatch.setattr(exact, "LIBSVM_ROWS", rows)
+    for rows in (exact_svm.MATRIX_ROWS, 100):  # the matrix, or pairs in blocks
+        monkeypatch.setattr(exact_svm, "MATRIX_ROWS", rows)
+        monkeypatch.setattr(exact_svm, "LIBSVM_ROWS", rows)
         (found,) = solve_exactly(kernel, objects, [t])
         check(t, K, found, 1.5e-3)
 
@@ -142,7 +142,7 @@ def test_small_problems_against_a_qp_solver(seed: int, kind: str, width: float, 
     t, K = task(kind, X, y, width, rng.uniform(0.3, 2.0, n)), kernel(X, X)
     best = by_piqp(K, t)
     if blocks:
-        found = refine_exactly(Exact(kernel, X), t)
+        found = refine_exactly(KernelValues(kernel, X), t)
     else:
         (found,) = solve_exactly(kernel, X, [t], tol=1e-8)
     check(t, K, found)
@@ -177,10 +177,10 @@ def test_the_decision_list() -> None:
         return choose_solver(kernel, X, task(kind, X, y, C), **{"tol": 1e-6, "max_iter": -1, "usual": 1.0, **asked})
 
     other = krein.Laplacian(gamma=0.1)
-    assert way(500, 5) == way(exact.LIBSVM_ROWS, 5) == "libsvm"
-    assert way(exact.LIBSVM_ROWS + 1, 5) == way(2 * exact.MATRIX_ROWS, 100) == "blocks"
+    assert way(500, 5) == way(exact_svm.LIBSVM_ROWS, 5) == "libsvm"
+    assert way(exact_svm.LIBSVM_ROWS + 1, 5) == way(2 * exact_svm.MATRIX_ROWS, 100) == "blocks"
     assert way(500, 100) == way(500, 5, kernel=other) == "matrix"
-    assert way(exact.MATRIX_ROWS + 1, 5, kernel=other) == "blocks"
+    assert way(exact_svm.MATRIX_ROWS + 1, 5, kernel=other) == "blocks"
     assert way(9000, 5, C=100.0) == way(9000, 5, max_iter=7) == "libsvm"
     assert way(3000, 5, C=100.0, kernel=other) == way(9000, 5, max_iter=7, kernel=other) == "matrix"
     assert way(9000, 5, C=100.0, kernel=other) == "blocks"
@@ -214,7 +214,7 @@ def test_a_limit_of_steps_is_kept_and_said() -> None:
 def test_what_libsvm_does_not_end_is_solved_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(800)
     kernel = krein.RBF(gamma=0.3)
-    monkeypatch.setattr(exact, "LIBSVM_STEPS", 20)
+    monkeypatch.setattr(exact_svm, "LIBSVM_STEPS", 20)
     t = task("margin", X, y)
     (found,) = solve_exactly(kernel, X, [t])
     assert found.method == "refined"
@@ -235,13 +235,13 @@ def test_a_start_is_taken_up() -> None:
     X, y = data(3300)
     kernel = krein.RBF(gamma=0.3)
     t = task("margin", X, y)
-    plain = refine_exactly(Exact(kernel, X), t)
-    again = refine_exactly(Exact(kernel, X), t, plain.coefficients)
+    plain = refine_exactly(KernelValues(kernel, X), t)
+    again = refine_exactly(KernelValues(kernel, X), t, plain.coefficients)
     assert again.n_iter <= 0.02 * plain.n_iter
     check(t, kernel(X, X), again)
     rng = np.random.default_rng(0)
     rough = plain.coefficients + 0.1 * rng.normal(size=3300)  # outside the box, and with another sum
-    check(t, kernel(X, X), refine_exactly(Exact(kernel, X), t, rough))
+    check(t, kernel(X, X), refine_exactly(KernelValues(kernel, X), t, rough))
     nearly = Dual(rough, 0.0, 0.0, 1.0, 1, False, "")
     (found,) = solve_exactly(kernel, X, [t], starts=[nearly], tol=1e-9)
     check(t, kernel(X, X), found, 2e-6)
@@ -252,7 +252,9 @@ def test_a_start_is_taken_up() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_join_and_leave_until_none_violates(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FIRST_ROWS", 60), ("FIRST_SHARE", 40), ("NEAR", 0.0), ("FIRM", 0.05), ("WORTHWHILE", 1.0)):
+    few = {"FIRST_ROWS": 60, "FIRST_SHARE": 40}
+    limits = {"JOINING_DISTANCE": 0.0, "LEAVING_DISTANCE": 0.05, "REMAINING_SHARE": 1.0}
+    for name, value in (few | limits).items():
         monkeypatch.setattr(refine, name, value)
     sizes: list[int] = []
     pool = refine.Pool
@@ -264,14 +266,14 @@ def test_rows_join_and_leave_until_none_violates(kind: str, monkeypatch: pytest.
     monkeypatch.setattr(refine, "Pool", spy)
     X, y = data(2300)
     kernel, t = krein.RBF(gamma=0.5), task(kind, X, y)
-    found = refine_exactly(Exact(kernel, X), t)
+    found = refine_exactly(KernelValues(kernel, X), t)
     check(t, kernel(X, X), found)
     assert len(sizes) >= 3
     assert max(sizes[1:]) < 2300
     assert np.diff(sizes[1:]).min() < 0  # some left
     monkeypatch.setattr(refine, "ROUNDS", 1)
     with pytest.warns(NotConverged, match=r"The exact dual ended with \d+ of 2300 rows"):
-        assert not refine_exactly(Exact(kernel, X), t).converged
+        assert not refine_exactly(KernelValues(kernel, X), t).converged
 
 
 @pytest.mark.parametrize("megabytes", [1e-3, 0.5, 1000.0])
@@ -281,22 +283,22 @@ def test_rows_that_find_no_room_are_evaluated_again(megabytes: float, monkeypatc
     X, y = data(1200)
     for kernel in (krein.Laplacian(gamma=0.3), krein.RBF(gamma=0.3)):
         t = task("margin", X, y)
-        check(t, kernel(X, X), refine_exactly(Exact(kernel, X), t, cache_size=megabytes))
+        check(t, kernel(X, X), refine_exactly(KernelValues(kernel, X), t, cache_size=megabytes))
 
 
 def test_what_pairs_do_not_settle_a_linear_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(2300)
     kernel, t = krein.RBF(gamma=0.3), task("margin", X, y, 50.0)
-    near = refine_exactly(Exact(kernel, X), t).coefficients
+    near = refine_exactly(KernelValues(kernel, X), t).coefficients
     free = (near > t.low) & (near < t.high)
     near = near + np.where(free, 1e-2 * np.random.default_rng(0).normal(size=2300), 0.0)
     monkeypatch.setattr(refine, "descend", lambda *given: smo.descend(*given[:5], 0))  # no step at all
-    found = refine_exactly(Exact(kernel, X), t, near)
+    found = refine_exactly(KernelValues(kernel, X), t, near)
     check(t, kernel(X, X), found)
     assert found.gap <= 1e-6
-    monkeypatch.setattr(refine, "POLISHED", 0)
+    monkeypatch.setattr(refine, "POLISHED_ROWS", 0)
     with pytest.warns(NotConverged, match="after .* steps; .*Lower C, or raise tol"):
-        assert not refine_exactly(Exact(kernel, X), t, near).converged
+        assert not refine_exactly(KernelValues(kernel, X), t, near).converged
 
 
 # -- several tasks ---------------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ def test_what_pairs_do_not_settle_a_linear_system_does(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("scheme", ["ovo", "ovr"])
 def test_tasks_share_the_rows_of_their_classes(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "MATRIX_ROWS", 100)
+    monkeypatch.setattr(exact_svm, "MATRIX_ROWS", 100)
     X, y = data(1200, 80, 4)
     kernel = krein.RBF(gamma=0.02)
     K = kernel(X, X)
@@ -393,10 +395,10 @@ def test_where_one_call_is_not_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert solve_classes(kernel, X, y, ones, 2, tol=1e-8) is None
     assert solve_classes(krein.Polynomial(degree=3, gamma=1.0), 1e20 * X, y, ones, 2) is None
     with monkeypatch.context() as patch:
-        patch.setattr(exact, "CLASS_ROWS", 200)
+        patch.setattr(exact_svm, "CLASS_ROWS", 200)
         assert solve_classes(kernel, X, y, ones, 2) is None
     with monkeypatch.context() as patch:
-        patch.setattr(exact, "CLASS_MATRIX_ROWS", 200)
+        patch.setattr(exact_svm, "CLASS_MATRIX_ROWS", 200)
         assert solve_classes(krein.Laplacian(gamma=0.3), X, y, ones, 2) is None
 
 

@@ -33,7 +33,7 @@ def labelled(f: Factorization, C: float, share: float = 0.5, seed: int = 0) -> Q
     return Question(f, None, y, np.minimum(0.0, C * y), np.maximum(0.0, C * y), 0.0, 0.0)
 
 
-def ask(q: Question, method: str = "apart", **more) -> Dual:
+def ask(q: Question, method: str = "blockwise", **more) -> Dual:
     return solve_dual(q.f, q.linear, q.low, q.high, **q.options, method=method, **more)
 
 
@@ -66,7 +66,7 @@ def test_no_dense_solver_does_better(seed, C, shift):
 def test_it_is_what_the_interior_point_finds_and_where_unique_what_libsvm_does(C, share):
     q = labelled(scattered(1, 60, shift=0.2), C, share)
     d, other = ask(q), ask(q, "interior-point")
-    assert d.method == "apart"
+    assert d.method == "blockwise"
     assert d.gap <= 1e-12
     check(q, d)
     np.testing.assert_allclose(d.coefficients, other.coefficients, atol=1e-8 * C)
@@ -87,7 +87,7 @@ def test_regression_has_a_kink_at_zero(epsilon):
     n = len(target)
     q = Question(f, None, target, np.full(n, -2.0), np.full(n, 2.0), 0.0, epsilon)
     d = ask(q)
-    assert d.method == "apart"
+    assert d.method == "blockwise"
     check(q, d)
     model = quiet_fit(SVR(C=2.0, epsilon=epsilon, kernel="precomputed", tol=1e-8), dense_twin(f), target)
     b = np.zeros(n)
@@ -102,7 +102,7 @@ def test_without_labels_equal_shares_begin():
     n = f.shape[0]
     q = Question(f, None, np.zeros(n), np.zeros(n), np.ones(n), 0.3 * n, 0.0)
     d = ask(q)
-    assert d.method == "apart"
+    assert d.method == "blockwise"
     check(q, d)
     theirs = q.objective(by_piqp(q))
     assert d.objective <= theirs + 1e-7 * abs(theirs)
@@ -115,7 +115,7 @@ def test_rows_that_resemble_nothing_make_the_sum_jump_and_share_what_is_left():
     y = np.array([1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0])[np.argsort(f.order, kind="stable")]
     q = Question(f, None, y, np.minimum(0.0, y), np.maximum(0.0, y), 0.0, 0.0)
     d = ask(q)
-    assert d.method == "apart"
+    assert d.method == "blockwise"
     check(q, d)
     assert d.objective == pytest.approx(q.objective(by_piqp(q)), rel=1e-6)
 
@@ -130,7 +130,7 @@ def test_some_rows_alone_count(fraction, dtype):
     C = rng.uniform(0.1, 3.0, len(rows))  # weights
     q = Question(f, rows, y, np.minimum(0.0, C * y), np.maximum(0.0, C * y), 0.0, 0.0)
     d = ask(q)
-    assert d.method == "apart"
+    assert d.method == "blockwise"
     check(q, d)
     assert d.objective == pytest.approx(ask(q, "interior-point").objective, rel=1e-10)
 
@@ -171,7 +171,7 @@ def test_a_start_saves_steps_and_changes_nothing():
 
 
 def test_it_is_taken_where_blocks_have_few_rows_for_their_rank():
-    assert ask(labelled(scattered(9, 80, most=12), 1.0), "auto").method == "apart"
+    assert ask(labelled(scattered(9, 80, most=12), 1.0), "auto").method == "blockwise"
     long = make(
         np.random.default_rng(0), [200, 150], [3, 3], diagonal_core(np.random.default_rng(0), [3, 3], "psd"), 0.1
     )

@@ -1,8 +1,8 @@
-"""The exact duals of a psd kernel: one door for all of them, and one place where a solver is chosen.
+"""Exact support vector machines: the duals of a psd kernel, and the choice of their solver.
 
 In: a kernel, objects and tasks, or the labels of a classification. Out: a `Dual` for each task, or a `Classes`. Nothing
-is approximated: LIBSVM (through scikit-learn) solves what is small, pairs of rows in blocks (`refine`) what is large,
-and a linear system of the free rows what has to be solved further than either can (`dense_dual`).
+is approximated. LIBSVM (through scikit-learn) solves small duals and `refine` large ones, by pairs of rows in blocks.
+`dense_dual` solves the linear system of the free rows for tolerances that neither reaches. `choose_solver` decides.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vec
 from krein.kernels.collections import is_sparse
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
+from krein.solvers.kernel_values import Cache, Groups, KernelValues, is_quick
 from krein.solvers.problem import FLOOR, central_multiplier
-from krein.solvers.refine import ALLOWED, ROUNDED, ROW_MEGABYTES, refine_exactly
-from krein.solvers.rows import Cache, Exact, Groups, is_quick
+from krein.solvers.refine import ALLOWED, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
 
 __all__ = ["Classes", "choose_solver", "is_narrow", "solve_classes", "solve_exactly"]
 
@@ -43,12 +43,12 @@ WIDE_MATRIX_ROWS = 5000
 POLISHED_ROWS = 3000
 # Up to TINY_ROWS rows every tol is met to rounding: it takes no time, and rows of weight 2 are then rows given twice.
 TINY_ROWS = 100
-# LIBSVM's steps where no number is given; what takes more is left to pairs in blocks and to a polish.
+# LIBSVM makes at most this many steps if max_iter is not given. Tasks that need more are left to the other solvers.
 LIBSVM_STEPS = 10_000_000
-# Another way is taken if the kernel's own values show more than EXCESS times the violation LIBSVM was asked for.
+# LIBSVM's solution is rejected if the kernel's own values give more than EXCESS times the violation it was asked for.
 EXCESS = 3.0
-# Those values are computed in single precision if that changes a violation by no more than CHECKED of what is allowed.
-CHECKED = 0.1
+# Those values are computed in single precision if that changes a violation by at most this share of what is allowed.
+CHECKING_SHARE = 0.1
 # Similarities beyond LARGEST, or all below 1 / LARGEST, are more than LIBSVM's single precision can take.
 LARGEST = 1e30
 # All classes are solved in one call up to CLASS_ROWS rows a pair of classes, and up to CLASS_ROWS_IN_ALL rows.
@@ -92,7 +92,7 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
 
 
 def is_narrow(task: Task, usual: float) -> bool:
-    """Whether pairs in blocks settle soon: what nine in ten coefficients can be is small, in units of a label."""
+    """Whether pairs in blocks converge fast: the 90 % quantile of the ranges is small, in units of a label."""
     width = float(np.quantile(np.maximum(-task.low, task.high), 0.9)) / (task.spread(usual) or 1.0)
     return usual * width <= NARROW_BOX
 
@@ -123,11 +123,11 @@ def solve_exactly(
     found = []
     for task, start in zip(tasks, begun, strict=True):
         everything = len(task.rows) == count_objects(objects) and np.array_equal(task.rows, np.arange(len(task.rows)))
-        exact = Exact(kernel, objects if everything else take(objects, task.rows))
+        exact = KernelValues(kernel, objects if everything else take(objects, task.rows))
         b = start.coefficients if isinstance(start, Dual) else start
         found.append(_solve(exact, task, b, tol, int(max_iter), options, shared, verbose))
     left = [dual for dual in found if not dual.converged and dual.method != "refined"]
-    if left:  # pairs in blocks say themselves what is left
+    if left:  # refine has its own warning
         which = f" in {len(left)} of {len(tasks)} duals" if len(tasks) > 1 else ""
         limit = f" (max_iter={max_iter})" if max_iter > 0 else ""
         gap = max(dual.gap for dual in left)
@@ -141,7 +141,7 @@ def solve_exactly(
 
 
 def _solve(
-    exact: Exact,
+    exact: KernelValues,
     task: Task,
     start: Array | None,
     tol: float,
@@ -169,7 +169,7 @@ def _solve(
     return refine_exactly(exact, task, start, tol=tol, cache_size=options["cache_size"], shared=rows, verbose=verbose)
 
 
-def _at_the_ends(exact: Exact, task: Task, tol: float) -> Dual:
+def _at_the_ends(exact: KernelValues, task: Task, tol: float) -> Dual:
     b = task.high
     product = exact.product(b)
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, central_multiplier(task, b, product), product)
@@ -177,7 +177,7 @@ def _at_the_ends(exact: Exact, task: Task, tol: float) -> Dual:
 
 
 def _by_libsvm(
-    exact: Exact, task: Task, by_name: bool, usual: float, max_iter: int, options: dict[str, Any]
+    exact: KernelValues, task: Task, by_name: bool, usual: float, max_iter: int, options: dict[str, Any]
 ) -> Dual | None:
     """LIBSVM's solution, or None if it did not end or if the kernel's own values do not agree with it."""
     named = _named(exact.evaluator.kernel, exact.objects, task.kind, exact.diagonal) if by_name else None
@@ -187,17 +187,17 @@ def _by_libsvm(
     if not finished and max_iter < 1:
         return None
     size = task.spread(usual) or usual * float(task.high.max())
-    own = exact.in_single(float(np.linalg.norm(b)), CHECKED * ALLOWED * size)
+    own = exact.in_single(float(np.linalg.norm(b)), CHECKING_SHARE * ALLOWED * size)
     product: Array = given @ b if named is None else own.product(b)
     missed = float(violation(task, b, product - task.linear + intercept).max(initial=0.0))
     if finished and max_iter < 1 and missed > EXCESS * ALLOWED * size:
-        return None  # what LIBSVM takes for the kernel is another: rows far from the origin lose its digits
+        return None  # LIBSVM's values differ: it loses digits of rows far from the origin
     point = task.problem(KnownDiagonal(exact.diagonal)).point(b, intercept, product)
     return Dual(b, intercept, point.objective, point.gap, max(1, steps), finished, "libsvm", ((steps, point.gap),))
 
 
 def _named(kernel: Kernel, objects: Any, kind: str, diagonal: Array | None = None) -> dict[str, Any] | None:
-    """The kernel in LIBSVM's words, if it has it and its values suit single precision and an absolute tolerance."""
+    """The parameters of LIBSVM's own kernel, if it has this one and the values suit single precision; else None."""
     if not is_vectors(objects) or is_sparse(objects):
         return None
     if isinstance(kernel, RBF):
@@ -215,13 +215,13 @@ def _named(kernel: Kernel, objects: Any, kind: str, diagonal: Array | None = Non
 
 
 class _Shared:
-    """Rows of the matrix that several tasks ask for, by groups of objects that are the same in several tasks."""
+    """Rows of the kernel matrix that several tasks share, by groups of objects that occur in several tasks."""
 
     def __init__(self, kernel: Kernel, objects: Any, tasks: Sequence[Task], nbytes: float) -> None:
         self._kernel, self._objects, self._nbytes = kernel, objects, nbytes
         self._groups: dict[bytes, Indices] = {}
         self._caches: dict[bytes, Cache] = {}
-        self._exact: Exact | None = None
+        self._exact: KernelValues | None = None
         if len(tasks) < 2 or is_quick(kernel, objects):
             return
         seen: set[bytes] = set()
@@ -231,7 +231,7 @@ class _Shared:
             seen |= found.keys()
 
     def rows(self, task: Task, usual: float) -> Groups | None:
-        """The matrix of the task's rows by shared groups; None where nothing is shared."""
+        """The matrix of the task's rows, from shared groups; None if it shares none."""
         for groups in _groupings(task) if self._groups else ():
             if all(key in self._groups for key in groups):
                 break
@@ -240,7 +240,9 @@ class _Shared:
         if self._exact is None:
             norm = 0.5 * float(np.sqrt(len(task.rows)) * np.median(task.high - task.low))
             allowed = ALLOWED * (task.spread(usual) or usual * float(task.high.max()))
-            self._exact = Exact(self._kernel, self._objects).rounded(ROUNDED * allowed / max(norm, 1e-300))
+            self._exact = KernelValues(self._kernel, self._objects).rounded(
+                ROUNDING_SHARE * allowed / max(norm, 1e-300)
+            )
         columns = sum(len(group) for group in self._groups.values())
         for key, group in groups.items():
             if key not in self._caches:
@@ -307,17 +309,17 @@ def solve_classes(
     sizes = np.bincount(labels, minlength=n_classes)
     if n > CLASS_ROWS_IN_ALL or int(np.sort(sizes)[-2:].sum()) > CLASS_ROWS:
         return None
-    exact = Exact(kernel, objects)
     named = _named(kernel, objects, "margin")
     if named is None or objects.shape[1] > LIBSVM_FEATURES:
         if n > CLASS_MATRIX_ROWS:
             return None
+        exact = KernelValues(kernel, objects)
         named, given = {"kernel": "precomputed"}, exact.matrix()
         if not 1.0 / LARGEST < float(np.abs(np.diagonal(given)).max()) < LARGEST:
             return None
     else:
         given = np.asarray(objects, dtype=np.float64, order="C")
-        exact = exact if given is objects else Exact(kernel, given)
+        exact = KernelValues(kernel, given)
     limit = int(max_iter) if max_iter > 0 else LIBSVM_STEPS
     machine = SVC(C=1.0, tol=ALLOWED, max_iter=limit, shrinking=bool(shrinking), cache_size=cache_size, **named)
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
@@ -328,7 +330,7 @@ def solve_classes(
         return None
     support, ends = machine.support_, np.cumsum(machine.n_support_)
     coefficients = np.asarray(machine.dual_coef_)
-    checked = exact.in_single(float(np.linalg.norm(coefficients)), CHECKED * ALLOWED)
+    checked = exact.in_single(float(np.linalg.norm(coefficients)), CHECKING_SHARE * ALLOWED)
     products = []
     for stop, size in zip(ends, machine.n_support_, strict=True):
         own = slice(stop - size, stop)

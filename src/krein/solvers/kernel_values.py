@@ -1,8 +1,8 @@
-"""The matrix of a kernel by its rows, where all of it would be too much.
+"""Parts of a kernel matrix that is too large to be held, and products with it.
 
-In: a kernel and objects. Out: parts of the kernel's matrix and products with it, in single precision where that is
-enough. Everything is evaluated in tiles that stay in the processor's cache. Rows that are asked for again and again are
-kept while there is room (`Pool`); a kept row costs a tenth of one that is evaluated.
+In: a kernel and objects. Out: blocks of the kernel matrix and products with it (`KernelValues`), in single precision if
+that is accurate enough. They are evaluated in tiles that fit into the processor's cache. `Cache` keeps rows that are
+needed repeatedly, which is ten times faster than to evaluate them again. `Pool` and `Groups` are matrices with a cache.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array, Indices
+from krein.arrays import Array, Indices, strips
 from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
 from krein.kernels.vectors import EXPANSION_ERROR
 from krein.solvers.smo import Rows
 
-__all__ = ["Cache", "Exact", "Groups", "Pool", "is_quick"]
+__all__ = ["Cache", "Groups", "KernelValues", "Pool", "is_quick"]
 
 # Kernels are evaluated in tiles of at most TILE entries, TILE_ROWS x TILE_COLUMNS where vectors are compared.
 TILE = 2**18
@@ -42,7 +42,7 @@ def _is_dense_product(kernel: Kernel, objects: Any) -> bool:
     return is_vectors(objects) and not is_sparse(objects) and kernel.traits.unitary_invariant
 
 
-class Exact:
+class KernelValues:
     """The kernel's own values among some objects.
 
     A set of the objects is prepared once (`chosen`) and compared with other sets after that (`fill`, `times`). For the
@@ -171,18 +171,18 @@ class Exact:
         out[np.diag_indices(n)] = self.diagonal
         return out
 
-    def rounded(self, bearable: float) -> Exact:
-        """The same in single precision if its error is below ``bearable`` in every row, in the mean square.
+    def rounded(self, bearable: float) -> KernelValues:
+        """Return this in single precision if the root mean square error of every row is below ``bearable``.
 
-        Vectors that came in single precision are compared in double otherwise.
+        Otherwise return it in double precision.
         """
         dtype = self.objects.dtype if is_vectors(self.objects) else None
         if dtype != np.float32 and not (dtype == np.float64 and _is_dense_product(self.evaluator.kernel, self.objects)):
             return self
         kernel, where = self.evaluator.kernel, self._sample()
-        single = self if dtype == np.float32 else Exact(kernel, self.objects.astype(np.float32))
+        single = self if dtype == np.float32 else KernelValues(kernel, self.objects.astype(np.float32))
         double = take(self.objects, where).astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # double is the answer to what is too large
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow leads to double precision
             if single._points is not None:
                 some = single.chosen(where)
                 values = single.block(some, some)
@@ -191,13 +191,12 @@ class Exact:
                 note(kernel.block_entries(len(where), len(where), same=True))
                 values = kernel(some, some)
             error = self.evaluator.block(double, double) - values
-        minds = not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable
-        if minds:
-            return self if dtype == np.float64 else Exact(kernel, self.objects.astype(np.float64))
+        if not np.sqrt(np.mean(np.square(error), axis=1)).max(initial=0.0) <= bearable:  # also where it is NaN
+            return self if dtype == np.float64 else KernelValues(kernel, self.objects.astype(np.float64))
         return single
 
-    def in_single(self, length: float, bearable: float) -> Exact:
-        """The same in single precision if products with vectors of that length are likely within ``bearable``.
+    def in_single(self, length: float, bearable: float) -> KernelValues:
+        """Return this in single precision if products with vectors of that length are accurate to ``bearable``.
 
         Only for the RBF kernel of dense vectors. Its rows p and q are rounded after they are centred and scaled, so an
         entry is off by about eps (|p|² + |q|²); errors of both signs add up to that times the vector's length.
@@ -207,18 +206,18 @@ class Exact:
         longest = -2.0 * float(self._points[:, -2].min())
         if not np.finfo(np.float32).eps * longest * length <= bearable:
             return self
-        single = Exact(self.evaluator.kernel, self.objects)
+        single = KernelValues(self.evaluator.kernel, self.objects)
         single._points = self._points.astype(np.float32, copy=False)
         return single
 
-    def doubled(self) -> Exact:
+    def doubled(self) -> KernelValues:
         """The same in double precision."""
         if not is_vectors(self.objects) or self.objects.dtype != np.float32:
             return self
-        return Exact(self.evaluator.kernel, self.objects.astype(np.float64))
+        return KernelValues(self.evaluator.kernel, self.objects.astype(np.float64))
 
     def _sample(self) -> Indices:
-        """Some rows at random, and those of the largest entries."""
+        """Random rows, and the rows with the largest entries."""
         n = count_objects(self.objects)
         largest = abs(self.objects).max(axis=1)
         largest = largest.toarray().ravel() if is_sparse(self.objects) else largest
@@ -227,7 +226,7 @@ class Exact:
         return np.union1d(random, np.argpartition(largest, n - few)[n - few :])
 
     def product(self, b: Array, some: Indices | None = None) -> Array:
-        """(K b)[some], or all of K b; objects whose b is zero are not looked at."""
+        """(K b)[some], or all of K b; objects with a coefficient of zero are skipped."""
         used = np.flatnonzero(b)
         return self.times(self.chosen(some), self.chosen(used), b[used])
 
@@ -240,18 +239,18 @@ def _exchanged(points: Array) -> Array:
 
 
 class Cache:
-    """k(x, Z) for a fixed collection Z = ``exact.objects[where]``, kept for some of the x that were asked for.
+    """A cache of rows k(x, Z) for a fixed collection Z = ``exact.objects[where]``.
 
-    With ``recycle`` the oldest row makes room for a new one. Without it a full cache stays as it is, and other rows are
-    evaluated each time: better where the same rows come again and again.
+    With ``recycle`` a new row replaces the oldest one. Without it a full cache does not change, and other rows are
+    evaluated each time, which is better if the same rows are needed again and again.
     """
 
-    def __init__(self, exact: Exact, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
+    def __init__(self, exact: KernelValues, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
         self.exact, self.where, self.recycle = exact, where, recycle
         n = count_objects(exact.objects)
         self._columns = exact.chosen(None if len(where) == n and np.array_equal(where, np.arange(n)) else where)
         capacity = int(min(n, nbytes / (max(1, len(where)) * np.dtype(exact.dtype).itemsize)))
-        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)  # its pages are touched as it fills
+        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)
         self._slot = np.full(n, -1)  # where a row is kept
         self._owner = np.full(capacity, -1)
         self._next = 0
@@ -262,9 +261,8 @@ class Cache:
         self._keep(some)
         slots = self._slot[some]
         there = np.flatnonzero(slots >= 0)
-        step = max(1, TILE // max(1, len(out)))
-        for start in range(0, len(there), step):
-            part = there[start : start + step]
+        for strip in strips(len(there), len(out), TILE):
+            part = there[strip]
             out += weights[part].astype(self._kept.dtype) @ self._kept[slots[part]]
         rest = np.flatnonzero(slots < 0)
         if len(rest):
@@ -297,10 +295,9 @@ class Cache:
         missing = missing[: len(slots)]
         gone = self._owner[slots]
         self._slot[gone[gone >= 0]] = -1
-        step = TILE_ROWS
-        for start in range(0, len(slots), step):
-            part = slots[start : start + step]
-            left = self.exact.chosen(missing[start : start + step])
+        for strip in strips(len(slots), 1, TILE_ROWS):
+            part = slots[strip]
+            left = self.exact.chosen(missing[strip])
             if part[-1] - part[0] == len(part) - 1:
                 self.exact.fill(self._kept[part[0] : part[-1] + 1], left, self._columns)
             else:
@@ -314,7 +311,7 @@ class Cache:
 class Pool(Rows):
     """The kernel's matrix on the positions ``where``, with rows kept in up to ``nbytes`` bytes."""
 
-    def __init__(self, exact: Exact, where: Indices, nbytes: float) -> None:
+    def __init__(self, exact: KernelValues, where: Indices, nbytes: float) -> None:
         self.exact, self.where = exact, where
         self._cache = Cache(exact, where, nbytes)
 
@@ -326,10 +323,9 @@ class Pool(Rows):
 
 
 class Groups(Rows):
-    """The kernel's matrix on several groups of objects whose caches outlive it: other tasks share the groups.
+    """The kernel matrix on several groups of objects, whose caches other tasks share.
 
-    ``exact`` and the caches speak of all objects; ``order`` says at which position of this matrix each object of the
-    first group stands, then of the second, and so on.
+    ``order`` holds the positions in this matrix of the objects of the first group, then of the second, and so on.
     """
 
     def __init__(self, caches: list[Cache], order: Indices) -> None:
