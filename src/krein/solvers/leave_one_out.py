@@ -1,7 +1,7 @@
 """Ridge for every alpha from one eigendecomposition: a factorization and weights in, solutions and held-out errors out.
 
 Rows of weight w ask for (K + t W⁻¹) d = y, t = alpha plus the shift. With S = W^(1/2) and the block QR S U = P R it is
-S K S = P B Pᵀ, B = R M Rᵀ = V diag(lambda) Vᵀ; R comes from the grams UᵀWU alone, so nothing of P's size is made. Then
+S K S = P B Pᵀ, B = R M Rᵀ = V diag(lambda) Vᵀ. P is kept: R⁻¹ would square the range of the weights. Then
 (S K S + t I)⁻¹ = P V diag(1 / (lambda + t)) Vᵀ Pᵀ + (I - P Pᵀ) / t serves every t. A row that is left out is missed by
 e / (1 - h), e = y - f its residual and h its leverage: n k² for each t, and nothing is fitted again.
 """
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from krein.arrays import EPS, Array, Indices
 from krein.errors import InputError
 from krein.factorization import Factorization
+from krein.factorization.bases import Bases
 from krein.factorization.core import congruent, has_spectrum
 from krein.factorization.eigensystem import Eigensystem, eigensystem
+from krein.factorization.storage import orthonormalise
 from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
 
@@ -38,11 +40,11 @@ def rounding_of(rank: int, size: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """S K S = P V diag(lambda) Vᵀ Pᵀ with P = S U T orthonormal; ``f.shift`` is no part of it."""
+    """S K S = P V diag(lambda) Vᵀ Pᵀ with P orthonormal; ``f.shift`` is no part of it."""
 
-    f: Factorization
+    f: Factorization  # of K
     weights: Array  # (n,), S² = W
-    turns: tuple[Array, ...] | None  # T_i, (k_i, m_i): without directions that no row of weight has; None for I
+    scaled: Factorization  # of S K S: the bases are P, the core is B
     system: Eigensystem  # of B
 
     def solve(self, y: Array, t: float) -> Array:
@@ -53,14 +55,14 @@ class Spectrum:
                 f"alpha + shift = {t:g} meets an eigenvalue of {-t:g} of the indefinite matrix, so that the system is "
                 'singular. Pass another alpha, or correction="clip" or "flip".'
             )
+        y = y * self._roots[:, None]
         inside = self._inside(y)
-        lifted = self._lift(self.f, self.system.combine(inside / np.where(gone, np.inf, self._moved(t))[:, None]))
+        lifted = self.scaled.lift(self.system.combine(inside / np.where(gone, np.inf, self._moved(t))[:, None]))
         if t > self.rounding and not self._full:
-            rest = self._lift(self.f, self.system.combine(inside))
-            np.subtract(y, rest, out=rest)
-            rest /= t
-            lifted += rest
-        lifted *= self.weights[:, None]
+            y -= self.scaled.lift(self.system.combine(inside))
+            y /= t
+            lifted += y
+        lifted *= self._roots[:, None]
         return lifted
 
     def singular(self, t: float) -> BoolArray:
@@ -79,15 +81,13 @@ class Spectrum:
         """Below it an eigenvalue, or t, is nothing."""
         return rounding_of(self.system.rank, float(np.abs(self.system.values).max(initial=0.0)))
 
-    def _inside(self, y: Array) -> Array:
-        """Vᵀ Pᵀ S y."""
-        if self.turns is None:  # all weights are 1
-            return self.system.coordinates(self.f.project(y))
-        return self.system.coordinates(_turned(self.turns, self.f.project(self.weights[:, None] * y), transposed=True))
+    @cached_property
+    def _roots(self) -> Array:
+        return np.sqrt(self.weights)
 
-    def _lift(self, f: Factorization, w: Array) -> Array:
-        """S⁻¹ P w, at the rows of f."""
-        return f.lift(w if self.turns is None else _turned(self.turns, w))
+    def _inside(self, y: Array) -> Array:
+        """Vᵀ Pᵀ y."""
+        return self.system.coordinates(self.scaled.project(y))
 
     @cached_property
     def _full(self) -> bool:
@@ -102,36 +102,42 @@ class Spectrum:
         an unpenalised constant. Where t leaves the system singular, to rounding, there are only NaNs. A row is seen in
         the eigenvectors of its component once, k m for m of them, and that serves every t.
         """
-        f = self.f if rows is None else restricted(self.f, rows)
+        scaled = self.scaled if rows is None else restricted(self.scaled, rows)
         here = slice(None) if rows is None else rows
         w, both = self.weights[here], np.column_stack([y, np.ones(len(y))]) if intercept else y
+        both = both * self._roots[:, None]
         good = np.array([t > self.rounding and not self.singular(t).any() for t in ridges.tolist()], dtype=bool)
         t = ridges[good]
         inside = self._inside(both)
         factors = t[:, None] / self._moved(t[:, None])  # (t, r)
-        outside, beyond = both[here].copy(), np.ones(len(w))  # of y and of the row's unit vector, off the span of P
-        e: Array = np.empty((len(t), *outside.shape))  # y - f
+        outside, beyond = both[here].copy(), np.ones(len(w))  # of S y and of the row's unit vector, off the span of P
+        e: Array = np.empty((len(t), *outside.shape))  # S (y - f)
         slack: Array = np.empty((len(t), len(w)))  # 1 - leverage
         for i, own, V in self.system.by_block():
             wide = (factors[:, own, None] * inside[own]).transpose(1, 0, 2).reshape(V.shape[1], len(t) * both.shape[1])
-            turned = V if self.turns is None else self.turns[i] @ V
-            for places, U in _strips(f, i, V.shape[1]):
-                seen = _product(U, turned)  # (b, m)
-                e[:, places] = (seen @ wide).reshape(len(U), len(t), both.shape[1]).transpose(1, 0, 2)
+            for places, P in _strips(scaled, i, V.shape[1]):
+                seen = _product(P, V)  # (b, m)
+                e[:, places] = (seen @ wide).reshape(len(P), len(t), both.shape[1]).transpose(1, 0, 2)
                 outside[places] -= seen @ inside[own]
                 np.square(seen, out=seen)
-                slack[:, places] = (seen @ factors[:, own].T).T * w[places]
-                beyond[places] -= seen.sum(1) * w[places]
+                slack[:, places] = (seen @ factors[:, own].T).T
+                beyond[places] -= seen.sum(1)
         beyond[np.abs(beyond) < 100 * EPS * max(self.f.ranks)] = 0.0
         if not self._full:
             e += outside
             slack += beyond
+        e /= np.where(w > 0.0, self._roots[here], 1.0)[:, None]
         if intercept:
             one = inside[:, -1]
-            ends = (self.weights @ both - one @ inside) / t[:, None]
+            ends = (self._roots @ both - one @ inside) / t[:, None]
             e, slack = _with_constant(e, slack, w, t, (factors * one) @ inside / t[:, None] + ends)
         out = np.full((len(ridges), len(w), y.shape[1]), np.nan)
         out[good] = e / (1.0 - share[here] * (1.0 - slack))[..., None]
+        if not w.all() and not intercept:  # a row without weight has no part in the fit, nor in P
+            none = np.arange(len(y))[here][w == 0.0]
+            for a in np.flatnonzero(good):
+                fitted = self.f.lift(self.f.core @ self.f.project(self.solve(y, float(ridges[a]))))
+                out[a, w == 0.0] = (y - fitted)[none]
         return out
 
 
@@ -192,16 +198,16 @@ def decompose(f: Factorization, weights: Array, system: Eigensystem | None = Non
     if not has_spectrum(f.core):
         return Factored(f, weights)
     if np.all(weights == 1.0):
-        return Spectrum(f, weights, None, system or eigensystem(f.core, f.ranks))
-    roots, turns = [], []
-    for G in f.gram(weights):
-        values, vectors = np.linalg.eigh(G)
-        keep = values > max(1, len(G)) * EPS * float(values.max(initial=0.0))
-        root = np.sqrt(values[keep])
-        roots.append((vectors[:, keep] * root).T)  # R_i
-        turns.append(vectors[:, keep] / root)  # its inverse
-    B = congruent(f.core, roots, f.ranks)
-    return Spectrum(f, weights, tuple(turns), eigensystem(B, tuple(len(R) for R in roots)))
+        return Spectrum(f, weights, f, system or eigensystem(f.core, f.ranks))
+    roots = np.sqrt(weights)
+    blocks, triangles = [], []
+    for i in range(f.n_blocks):
+        P, R = orthonormalise(np.asfortranarray(roots[f.bases.members(i), None] * f.bases.local(i, slice(None))))
+        blocks.append(P)
+        triangles.append(R)
+    B = congruent(f.core, triangles, f.ranks)
+    scaled = Factorization(Bases(tuple(blocks), f.order), B, 0.0)
+    return Spectrum(f, weights, scaled, eigensystem(B, scaled.ranks))
 
 
 def _with_constant(e: Array, slack: Array, w: Array, t: Array, sums: Array) -> tuple[Array, Array]:
@@ -227,10 +233,3 @@ def _product(U: Array, V: Array) -> Array:
     if V.shape[0] == V.shape[1] == np.count_nonzero(V) and (V.max(0) == 1.0).all():
         return np.asarray(U[:, V.argmax(0)])
     return np.asarray(U @ V)
-
-
-def _turned(turns: tuple[Array, ...], w: Array, transposed: bool = False) -> Array:
-    """T w or Tᵀ w for T = blockdiag(turns)."""
-    sides = [T.T for T in turns] if transposed else turns
-    parts = np.split(w, np.cumsum([T.shape[1] for T in sides])[:-1])
-    return np.concatenate([T @ part for T, part in zip(sides, parts, strict=True)])
