@@ -41,7 +41,7 @@ from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["KernelMachine", "KernelTransformer", "check_policy", "check_weights"]
+__all__ = ["KernelMachine", "KernelTransformer", "check_class_weights", "check_policy", "check_weights"]
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
@@ -549,6 +549,13 @@ def check_weights(sample_weight: Any, n: int) -> Array:
             f"sample_weight must be at least 0 and not zero everywhere; got values from {weights.min():g} to "
             f"{weights.max():g}."
         )
+    return weights
+
+
+def check_class_weights(weights: Array, class_weight: Any) -> Array:
+    """Return the weights that ``class_weight`` gives, or refuse it if one is not a positive finite number."""
+    if not (np.isfinite(weights).all() and (weights > 0.0).all()):
+        raise InputError(f"class_weight must be above 0 and finite for every class; got {class_weight!r}.")
     return weights
 
 

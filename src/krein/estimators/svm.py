@@ -23,7 +23,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, one_of, warn
-from krein.estimators.base import KernelMachine, check_weights
+from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
@@ -518,8 +518,7 @@ n_iter_, shape_fit_
             self.class_weight_ = np.ones(len(self.classes_))
         else:
             self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y[used])
-        if not (np.isfinite(self.class_weight_).all() and (self.class_weight_ > 0.0).all()):
-            raise InputError(f"class_weight must be above 0 for every class; got {self.class_weight!r}.")
+        check_class_weights(self.class_weight_, self.class_weight)
         return labels
 
     def _fit_all_pairs(self, objects: Any, kernel: Kernel, labels: Indices, limits: Array, used: Indices) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError
+from krein.kernels.collections import compare
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit", "is_number", "positive", "whole"]
 
@@ -150,7 +151,8 @@ class Against:
     B: Any
 
     def __call__(self, A: Any) -> Array:
-        return self.kernel(A, self.B)
+        values: Array = compare(self.kernel, A, self.B)
+        return values
 
 
 @dataclass(frozen=True, eq=False)
