@@ -65,6 +65,7 @@ class Task:
     high: Array  # (m,)
     total: float = 0.0
     epsilon: float = 0.0
+    unit: float = 1.0  # what coefficients and intercept are multiplied by in the end
 
     def problem(self, K: Any) -> Problem:
         """The same as the solvers see it; where products with it are known, of K its diagonal is enough."""
