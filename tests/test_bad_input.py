@@ -203,3 +203,64 @@ def test_every_refusal_is_a_value_error_and_leaves_the_input_alone():
     assert np.array_equal(data, X)
     data.flags.writeable = False
     krein.approximate(data, RBF, n_blocks=3, rank=3, drop=1.0, random_state=0)
+
+
+# -- numbers that a machine cannot hold --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [krein.GaussianProcessRegressor, krein.SVR, krein.KernelRidge])
+def test_a_missing_target_is_refused(machine):
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    target = rows[:, 0].astype(object)
+    target[3] = None
+    with pytest.raises(ValueError, match="y contains NaN"):
+        machine().fit(rows, target)
+
+
+@pytest.mark.parametrize("machine", [krein.GaussianProcessRegressor, krein.SVR, krein.KernelRidge, krein.SVC])
+def test_integers_beyond_float64_are_named(machine):
+    rows = [[10**400, 1], [2, 3], [4, 5], [6, 7]]
+    for X in (rows, np.array(rows, dtype=object)):
+        with pytest.raises(krein.InputError, match="float64 cannot hold"):
+            machine().fit(X, [0, 1, 0, 1])
+        with pytest.raises(krein.InputError, match="float64 cannot hold"):
+            krein.approximate(X, krein.RBF())
+
+
+@pytest.mark.parametrize("given", ["foo", 3, object()])
+def test_a_process_refuses_what_is_no_approximation(given):
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    with pytest.raises(krein.InputError, match=r"must be what krein\.approximate returns"):
+        krein.GaussianProcessRegressor(approximation=given).fit(rows, rows[:, 0])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "sigmoid", "poly", "laplacian"])
+@pytest.mark.parametrize("scale", [1e154, 1e157, 1e160])
+def test_a_gamma_of_few_digits_is_refused(scale, kernel):
+    rows = scale * np.random.default_rng(0).standard_normal((40, 2))
+    with pytest.raises(krein.InputError, match="Rescale the data"):
+        krein.SVC(kernel=kernel).fit(rows, (rows[:, 0] > 0.0).astype(int))
+    with pytest.raises(krein.InputError, match="gamma to be a positive finite number"):
+        krein.SVC(kernel=kernel, gamma=1e-310).fit(rows, (rows[:, 0] > 0.0).astype(int))
+
+
+def test_a_sigmoid_of_products_that_overflow_is_refused():
+    rows = 1e160 * np.random.default_rng(0).standard_normal((40, 2))
+    with pytest.raises(krein.KernelError, match="needs inner products that float64 can hold"):
+        krein.SVC(kernel="sigmoid", gamma=1e-300).fit(rows, (rows[:, 0] > 0.0).astype(int))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scale", [1e-25, 1e20])
+def test_single_precision_of_extreme_scale_is_that_of_double_precision(scale):
+    rng = np.random.default_rng(0)
+    rows = (scale * rng.standard_normal((200, 2))).astype(np.float32)
+    y = np.sin(rows[:, 0].astype(float) / scale)
+    machines = (
+        krein.GaussianProcessRegressor(n_blocks=3, rank=30, random_state=0),
+        krein.KernelRidge(1e-3, kernel="rbf", gamma="scale"),
+        krein.SVR(n_blocks=3, rank=30, random_state=0),
+    )
+    for machine in machines:
+        expected = machine.fit(rows.astype(float), y).predict(rows.astype(float))
+        np.testing.assert_allclose(machine.fit(rows, y).predict(rows), expected, rtol=1e-6, atol=1e-8)

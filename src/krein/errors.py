@@ -80,9 +80,12 @@ def is_number(value: Any) -> bool:
 
 def positive(asker: object, name: str, value: Any) -> float:
     """Return ``value`` as a float, or raise InputError unless it is a positive finite number."""
-    if is_number(value) and value > 0:
+    if is_number(value) and value >= sys.float_info.min:  # smaller numbers have few digits
         return float(value)
-    raise InputError(f"{type(asker).__name__} needs {name} to be a positive finite number; got {value!r}.")
+    raise InputError(
+        f"{type(asker).__name__} needs {name} to be a positive finite number of at least 2.3e-308; got {value!r}. "
+        "Rescale the data."
+    )
 
 
 def whole(asker: object, name: str, value: Any) -> int:

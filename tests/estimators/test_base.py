@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -168,6 +170,33 @@ def test_what_changes_the_matrix_is_built_anew(builds):
     X[0, 0] += 1e-9
     KernelRidge(kernel="rbf", **SHAPE).fit(X, y)
     assert len(builds) == 6
+
+
+def test_deleted_models_give_their_memory_back():
+    """What is left is no more than the cache may hold, and nothing after it is cleared."""
+
+    def fit(seed, n, rank):
+        X = np.random.default_rng(seed).standard_normal((n, 3))
+        return KernelRidge(kernel="rbf", n_blocks=1, rank=rank, drop=0.0, random_state=0).fit(X, X[:, 0])
+
+    fit(0, 60, 8)  # what is imported when it is first needed stays
+    cache.clear_cache()
+    tracemalloc.start()
+    try:
+        held = 0
+        for seed in range(6):
+            model = fit(seed, 3000, 900)
+            held += model.approximation_.nbytes + model.approximation_.factorization.nbytes
+            del model
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+        assert kept <= 1.05 * cache.CACHE_BYTES < 2**28
+        assert held > cache.CACHE_BYTES
+        cache.clear_cache()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] <= 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_oldest_are_forgotten_beyond_the_limit(builds, monkeypatch):

@@ -118,6 +118,43 @@ def test_no_alpha_on_a_singular_matrix_is_least_squares_and_says_so(weighted):
     np.testing.assert_allclose(model.predict(NEW), expected, atol=1e-6)
 
 
+def extended_solve(A, b):
+    """A⁻¹ b in 80-bit arithmetic, by elimination with pivots."""
+    A, b = A.astype(np.longdouble), b.astype(np.longdouble)
+    for k in range(len(A)):
+        p = k + int(np.argmax(np.abs(A[k:, k])))
+        A[[k, p]], b[[k, p]] = A[[p, k]], b[[p, k]]
+        share = A[k + 1 :, k] / A[k, k]
+        A[k + 1 :, k:] -= share[:, None] * A[k, k:]
+        b[k + 1 :] -= share * b[k]
+    for k in reversed(range(len(A))):
+        b[k] = (b[k] - A[k, k + 1 :] @ b[k + 1 :]) / A[k, k]
+    return b
+
+
+@pytest.mark.parametrize("orders", [6, 8])
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"kernel": "tl1", "correction": "flip"}, {"n_blocks": 1}])
+@pytest.mark.parametrize("alpha", [1.0, "loo"])
+def test_weights_over_many_orders_of_magnitude_cost_no_digits(alpha, options, orders):
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((150, 3))
+    t, w = 3.0 * np.sin(rows[:, 0]), 10.0 ** rng.uniform(-orders, orders, 150)
+    options = {"kernel": "rbf", "rank": 40} | options if "n_blocks" in options else options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KreinWarning)  # of the indefinite kernel
+        model = KernelRidge(alpha=alpha, **options).fit(rows, t, sample_weight=w)
+    a = krein.approximate(rows, model._kernel, n_blocks=1, rank=150)
+    if "n_blocks" in options:
+        a = model.approximation_
+    elif model.n_negative_:
+        a = a.corrected("flip")
+    K = a.factorization.to_dense() - a.factorization.shift * np.eye(150)
+    root = np.sqrt(w.astype(np.longdouble))
+    dual = root * extended_solve(root[:, None] * K * root + model.alpha_ * np.eye(150), root * t)
+    expected = np.asarray(K @ dual, dtype=float)
+    np.testing.assert_allclose(model.predict(rows), expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
+
+
 def test_rows_without_weight_are_left_out():
     w = np.ones(len(X))
     w[::4] = 0.0

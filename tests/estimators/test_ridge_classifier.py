@@ -139,3 +139,16 @@ def test_leaving_rows_out_in_turn_holds_less_than_six_matrices_at_once() -> None
         assert tracemalloc.get_traced_memory()[1] < 6 * 8 * 600**2
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("weight", [-1.0, 0.0, np.nan, np.inf])
+def test_a_class_weight_that_is_none_is_refused(weight):
+    with pytest.raises(InputError, match="class_weight must be above 0 and finite"):
+        KernelRidgeClassifier(class_weight={0: weight}).fit(X, y)
+
+
+def test_a_class_of_subnormal_weight_counts_as_one_that_is_not_there():
+    rows, labels = X[y < 2], y[y < 2]
+    model = KernelRidgeClassifier(1.0, kernel="rbf", class_weight={0: 1e-320}).fit(rows, labels)
+    expected = Reference(1.0, kernel="rbf", gamma=model._kernel.gamma).fit(rows[labels == 1], np.ones(sum(labels == 1)))
+    np.testing.assert_allclose(model.decision_function(rows), expected.predict(rows), rtol=1e-10)

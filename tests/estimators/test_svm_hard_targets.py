@@ -50,3 +50,22 @@ def test_rows_far_from_the_origin_are_not_left_to_libsvms_digits(offset):
     slack = 1.0 - np.where(y == 1, 1.0, -1.0) * decided
     outside = np.setdiff1d(np.arange(len(y)), moved.support_)
     assert slack[outside].max() < 5e-3  # no row without a coefficient is inside the margin
+
+
+@pytest.mark.parametrize("nu", [1e-10, 1e-14, 1e-300])
+@pytest.mark.parametrize("options", [{}, {"n_blocks": 2, "rank": 20}])
+def test_a_nu_that_holds_no_row_gives_the_boundary_of_one_that_holds_half_a_row(options, nu):
+    rows = np.random.default_rng(0).standard_normal((60, 2))
+    half = krein.OneClassSVM(nu=0.5 / 60, random_state=0, **options).fit(rows)
+    small = krein.OneClassSVM(nu=nu, random_state=0, **options).fit(rows)
+    expected, found = (m.decision_function(rows) / abs(m.intercept_[0]) for m in (half, small))
+    assert len(small.support_) > 1
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_one_class_machine_on_rows_far_from_the_origin_is_that_of_centred_rows():
+    rows = np.random.default_rng(0).integers(-512, 512, (2100, 3)) / 256.0
+    far = krein.OneClassSVM(gamma=0.3).fit(rows + 1e10)
+    near = krein.OneClassSVM(gamma=0.3).fit((rows + 1e10) - 1e10)
+    expected = near.decision_function((rows + 1e10) - 1e10)
+    np.testing.assert_allclose(far.decision_function(rows + 1e10), expected, atol=2e-2 * np.abs(expected).max())

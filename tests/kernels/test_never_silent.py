@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas
@@ -88,6 +89,60 @@ def test_a_kernel_that_changes_its_input_is_refused_and_the_callers_list_stays_a
     with pytest.raises(krein.KernelError, match="changes the collections"):
         krein.approximate(mine, _reversing)
     assert mine == X
+
+
+def _clipping(A: Any, B: Any) -> Any:
+    return np.clip(A, -1.0, 1.0, out=A) @ np.clip(B, -1.0, 1.0, out=B).T
+
+
+def _scaling(A: Any, B: Any) -> Any:
+    B *= 2.0
+    return A @ B.T / 2.0
+
+
+@dataclass(frozen=True)
+class _Scaling(krein.kernels.Kernel):
+    compares: ClassVar[str] = "vectors"
+
+    @property
+    def traits(self) -> Any:
+        return krein.kernels.Traits(stationary=False, psd=None)
+
+    def __call__(self, A: Any, B: Any = None) -> Any:
+        return _scaling(A, A if B is None else B)
+
+    def diag(self, A: Any) -> Any:
+        return np.square(A).sum(1)
+
+
+MACHINES = (
+    krein.SVC, krein.SVR, krein.OneClassSVM, krein.KernelRidge, krein.KernelRidgeClassifier, krein.KernelPCA,
+    krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering,
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::krein.KreinWarning")
+@pytest.mark.parametrize("kernel", [_clipping, _scaling, _Scaling()])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_kernel_that_writes_into_the_rows_is_refused_by_every_machine(machine: Any, kernel: Any) -> None:
+    values = np.random.default_rng(0).standard_normal((60, 3))
+    rows = values.copy()
+    name = "affinity" if machine is krein.SpectralClustering else "kernel"
+    with pytest.raises(krein.KernelError, match="changes the collections"):
+        machine(**{name: kernel}).fit(rows, (values[:, 0] > 0).astype(int))
+    np.testing.assert_array_equal(rows, values)
+
+
+def test_a_compiled_function_may_ask_for_arrays_that_could_be_changed() -> None:
+    def compiled(A: Any, B: Any) -> Any:
+        if not (A.flags.writeable and B.flags.writeable):
+            raise ValueError("buffer source array is read-only")
+        return A @ B.T
+
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    expected = krein.KernelRidge(kernel="linear").fit(rows, rows[:, 0]).predict(rows)
+    found = krein.KernelRidge(kernel=compiled).fit(rows, rows[:, 0]).predict(rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore::krein.KreinWarning")

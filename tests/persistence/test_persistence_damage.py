@@ -413,3 +413,21 @@ def test_a_file_put_together_by_hand_is_read(tmp_path):
     assert krein.load(sealed(path, entries, arrays)).kernel.toarray().tolist() == [[1.0, 0.0], [0.0, 1.0]]
     path = sealed(path, factorization(), FACTORS, **{"class": "Factorization"})
     assert np.array_equal(krein.load(path).to_dense(), np.eye(3))
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "1"])
+def test_a_header_of_many_small_values_is_refused_before_they_take_memory(value, tmp_path):
+    path = tmp_path / "many.krein"
+    values = ",".join([value] * 4_000_000)
+    header = {"__metadata__": {"krein": f'{{"entries":[{values}]}}'}, "checksum": {"dtype": "U8", "shape": [32]}}
+    header["checksum"]["data_offsets"] = [0, 32]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    beginning = len(text).to_bytes(8, "little") + text
+    path.write_bytes(beginning + hashlib.sha256(beginning).digest())
+    tracemalloc.start()
+    try:
+        with pytest.raises(krein.ModelFileError, match="too many values"):
+            krein.load(path)
+        assert tracemalloc.get_traced_memory()[1] <= 3 * path.stat().st_size + 50_000_000
+    finally:
+        tracemalloc.stop()

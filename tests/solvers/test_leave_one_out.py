@@ -100,6 +100,20 @@ def test_a_weight_is_so_many_rows_and_one_of_them_is_left_out():
     np.testing.assert_allclose(errors[again], expected, rtol=1e-8)
 
 
+@pytest.mark.parametrize("weights", ["some are zero", "1e-7 to 1e7"])
+def test_rows_of_any_weight_are_missed_as_in_fits_without_them(weights):
+    rng = np.random.default_rng(10)
+    f = factorization(rng)
+    n, y = f.shape[0], rng.standard_normal((f.shape[0], 2))
+    w = 10.0 ** rng.uniform(-7, 7, n) if weights != "some are zero" else np.where(np.arange(n) % 3 == 0, 0.0, 1.5)
+    root, K = np.sqrt(w), f.to_dense()
+    (errors,) = decompose(f, w).left_out(y, np.array([0.4]), np.ones(n))
+    for i in range(n):
+        left = np.where(np.arange(n) == i, 0.0, root)
+        dual = left[:, None] * np.linalg.solve(K * np.outer(left, left) + 0.4 * np.eye(n), left[:, None] * y)
+        np.testing.assert_allclose(errors[i], y[i] - K[i] @ dual, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("psd", [True, False])
 @pytest.mark.parametrize("weights", ["ones", "spread", "some are zero", "1e-6 to 1e6"])
 def test_solutions_are_those_of_dense_algebra(weights, psd):
@@ -172,5 +186,6 @@ def test_an_exact_correction_is_seen_from_one_eigendecomposition():
     system = decompose(f, ones).system
     for how in ("clip", "flip", "square"):
         values, shift = changed(how, system.values, f.shift)
-        fast = RidgeEigensystem(f.with_core(f.core, shift), ones, None, system.with_values(values)).solve(y, 0.3)
+        moved = f.with_core(f.core, shift)
+        fast = RidgeEigensystem(moved, ones, moved, system.with_values(values)).solve(y, 0.3)
         np.testing.assert_allclose(fast, decompose(correct(f, how), ones).solve(y, 0.3), rtol=1e-8)

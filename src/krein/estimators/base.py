@@ -37,10 +37,12 @@ from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
-from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors
+from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
 from krein.policy import DEFAULT, Policy
 
-__all__ = ["KernelMachine", "KernelTransformer", "check_policy", "check_weights"]
+__all__ = [
+    "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_policy", "check_weights",
+]  # fmt: skip
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
@@ -77,7 +79,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         chooses by a validated score, and reports the choice in ``correction_`` and in a warning.
     approximation : Approximation, default=None
         An approximation of the same X that was built before and is used instead of a new one. Fits on equal data share
-        approximations without this parameter: the most recent ones are cached, up to 1 GiB.
+        approximations without this parameter: the most recent ones are cached, up to 128 MiB.
     policy : Policy, default=None
         The limits behind these decisions. None means ``krein.Policy()``.
     random_state : int, RandomState, Generator or None, default=None
@@ -238,10 +240,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             if not reset:
                 check_table(X, self._similarity)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
-            if isinstance(y, str):
-                return validate_data(self, X, reset=reset, **kind | checks), None
-            checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, **kind | checks)
-            return checked
+            try:
+                found = validate_data(self, X, y, reset=reset, **kind | checks)
+            except OverflowError:
+                raise InputError(
+                    "X or y holds an integer that float64 cannot hold. Rescale it or take its logarithm."
+                ) from None
+            return (in_range(found), None) if isinstance(y, str) else (in_range(found[0]), found[1])
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         found = as_objects(X)
@@ -372,9 +377,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             choice = replace(choice, best=None, parameters=choice.parameters | {"rank": lower})
 
     def _handed(self, objects: Any, kernel: Kernel) -> Approximation:
-        a = self.approximation
-        if not isinstance(a, Approximation):
-            raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
+        a = check_approximation(self.approximation)
         n, m = count_objects(objects), a.factorization.shape[0]
         mine, theirs = (k.S if isinstance(k, Precomputed) else x for k, x in ((kernel, objects), (a.kernel, a.objects)))
         if not (mine is theirs or (n == m and digest(mine) == digest(theirs))):
@@ -547,6 +550,20 @@ def check_weights(sample_weight: Any, n: int) -> Array:
             f"sample_weight must be at least 0 and not zero everywhere; got values from {weights.min():g} to "
             f"{weights.max():g}."
         )
+    return weights
+
+
+def check_approximation(a: Any) -> Approximation:
+    """Refuse anything but an approximation."""
+    if not isinstance(a, Approximation):
+        raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
+    return a
+
+
+def check_class_weights(weights: Array, class_weight: Any) -> Array:
+    """Return the weights that ``class_weight`` gives, or refuse it if one is not a positive finite number."""
+    if not (np.isfinite(weights).all() and (weights > 0.0).all()):
+        raise InputError(f"class_weight must be above 0 and finite for every class; got {class_weight!r}.")
     return weights
 
 

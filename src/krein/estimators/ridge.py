@@ -23,7 +23,7 @@ from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, warn
-from krein.estimators.base import KernelMachine, check_weights
+from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
@@ -49,6 +49,8 @@ LOO_SOLVES = 200
 # alpha below 1e-5 changes no class.
 ALPHAS = np.logspace(-8.0, 2.0, 21)
 LABEL_START = 6
+# Weights below NEGLIGIBLE_WEIGHT, and as small beside the largest one, count as 0: their inverse may overflow.
+NEGLIGIBLE_WEIGHT = 1e-200
 # Relative differences of scores up to SCORE_ROUNDING count as ties.
 SCORE_ROUNDING = 1e-6
 # A left-out value below VALUE_ROUNDING times its target is rounding, and counts as 0 because rounding depends on the
@@ -103,6 +105,8 @@ class _Ridge(KernelMachine):
 
     def _learn(self, objects: Any, kernel: Kernel, task: LeastSquares) -> Array:
         """Set alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
+        kept = task.weights > NEGLIGIBLE_WEIGHT * min(1.0, task.weights.max())
+        task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
         route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
         kernel = self._tune(objects, kernel, chooser)
@@ -450,7 +454,7 @@ approximation, policy, random_state, n_jobs, verbose
                 f"{type(self).__name__} needs samples of at least 2 classes in the data; got one class: "
                 f"{self.classes_[0]!r}."
             )
-        weights = copies * compute_sample_weight(self.class_weight, y)
+        weights = copies * check_class_weights(compute_sample_weight(self.class_weight, y), self.class_weight)
         targets = codes(labels)
 
         def score(errors: Array, rows: Indices) -> Score:

@@ -17,6 +17,7 @@ from krein.approximation.shared import precise
 from krein.arrays import EPS, Array
 from krein.errors import InputError, warn
 from krein.factorization import Factorization
+from krein.factorization.core import is_dense
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import rows
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose, rounding_of
@@ -59,8 +60,10 @@ def solve_factored(
     for t in np.unique(ridges).tolist():
         mine = ridges == t
         solved, regular = None, True
-        if plain and path is None and t > rounding_of(f.rank, size):
-            with contextlib.suppress(InputError):  # singular: there may be least squares
+        with contextlib.suppress(InputError):  # singular: there may be least squares
+            if not plain:
+                solved = _solve_weighted(f, weights, y[:, mine], t)
+            elif path is None and t > rounding_of(f.rank, size):
                 solved = f.solve(y[:, mine], t - f.shift)
         if solved is None:
             path = decompose(f, weights) if path is None else path
@@ -79,6 +82,29 @@ def solve_factored(
             f.project(y[:, mine] - (t / weights)[:, None] * solved) if stable else f.core @ f.project(solved)
         )
     return dual, inner
+
+
+def _solve_weighted(f: Factorization, weights: Array, y: Array, t: float) -> Array | None:
+    """(K + t W⁻¹)⁻¹ y by Cholesky factors, which weights of any range leave accurate; None if K is not psd enough.
+
+    An eigendecomposition has an error of rounding times the largest weight over t.
+    """
+    if weights.min() <= 0.0 or t <= 0.0:
+        return None
+    n = f.shape[0]
+    if is_dense(f.core) and 2 * f.rank >= n:
+        A = f.with_core(f.core, 0.0).to_dense()
+        A[np.diag_indices(n)] += t / weights
+        return lapack.dpotrs(A.T, y, lower=0)[0] if _factor_in_place(A) else None
+    dual = Factored(f, weights).solve(y, t)
+    rest = y - f.lift(f.core @ f.project(dual)) - (t / weights)[:, None] * dual
+    lost = float(np.abs(rest).max() / max(np.abs(y).max(), np.finfo(float).tiny))
+    if not lost <= WARNED_LOSS:
+        warn(
+            f"alpha = {t:g} is so small beside weights of up to {weights.max():.3g} that rounding may cost predictions "
+            f"{lost:.1g} of y. Raise alpha, or limit the weights."
+        )
+    return dual
 
 
 def solve_exactly(
@@ -188,14 +214,8 @@ class _Dense:
             tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))
             A[start:stop, :stop] = tile
             A[:start, start:stop] = tile[:, :start].T
-        diagonal = self.own + self.ridge
-        A[np.diag_indices(n)] = diagonal
-        factorize = lapack.dpotrf if dtype == np.float64 else lapack.spotrf
-        _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
-        left = np.square(np.diagonal(A).astype(np.float64))  # of each row, what the rows before do not say
-        if failed or (left <= SINGULAR_PIVOT * np.finfo(dtype).eps * diagonal).any():
-            return None
-        return A
+        A[np.diag_indices(n)] = self.own + self.ridge
+        return A if _factor_in_place(A) else None
 
     def _refined(self, factor: Array, y: Array, norms: Array) -> Array | None:
         """The solution against the rounded kernel, to double precision; None if the residual does not fall."""
@@ -234,3 +254,12 @@ class _Dense:
             out[start:stop] += tile @ x[:stop]
             out[:start] += tile[:, :start].T @ x[start:stop]
         return out
+
+
+def _factor_in_place(A: Array) -> bool:
+    """Write the Cholesky factor of A into its lower triangle; False if A is singular to rounding."""
+    diagonal = np.diagonal(A).astype(np.float64)
+    factorize = lapack.dpotrf if A.dtype == np.float64 else lapack.spotrf
+    _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
+    left = np.square(np.diagonal(A).astype(np.float64))  # of each row, what the rows before do not say
+    return not failed and bool((left > SINGULAR_PIVOT * np.finfo(A.dtype).eps * diagonal).all())

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -23,7 +24,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, one_of, warn
-from krein.estimators.base import KernelMachine, check_weights
+from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
@@ -69,6 +70,8 @@ FACTORED_STEPS = 200
 LARGEST_C = 1e10
 # Decision values within BOUNDARY_ROUNDING times the offset of a one-class boundary count as 0.
 BOUNDARY_ROUNDING = 1e-9
+# The coefficients of a OneClassSVM with a smaller sum have this sum, for float64 holds no smaller ones with all digits.
+SMALLEST_SUM = 1e-280
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -147,7 +150,7 @@ class _SupportVectorMachine(KernelMachine):
             duals, coefficients = self._solve_factored(a, tasks, starts)
         self._past = list(zip(tasks, duals, strict=True)) if self.warm_start else []
         self._set_convergence(duals)
-        return coefficients, np.array([dual.intercept for dual in duals])
+        return coefficients, np.array([task.unit * dual.intercept for task, dual in zip(tasks, duals, strict=True)])
 
     def _exact_duals(
         self, kernel: Kernel, objects: Any, tasks: Sequence[Task], starts: Sequence[Dual | None]
@@ -359,7 +362,7 @@ def _columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:
     """The coefficients of all rows, one column per dual."""
     out = np.zeros((n, len(tasks)))
     for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
-        out[task.rows, p] = dual.coefficients
+        out[task.rows, p] = task.unit * dual.coefficients
     return out
 
 
@@ -517,8 +520,7 @@ n_iter_, shape_fit_
             self.class_weight_ = np.ones(len(self.classes_))
         else:
             self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y[used])
-        if not (np.isfinite(self.class_weight_).all() and (self.class_weight_ > 0.0).all()):
-            raise InputError(f"class_weight must be above 0 for every class; got {self.class_weight!r}.")
+        check_class_weights(self.class_weight_, self.class_weight)
         return labels
 
     def _fit_all_pairs(self, objects: Any, kernel: Kernel, labels: Indices, limits: Array, used: Indices) -> bool:
@@ -683,7 +685,7 @@ approximation, policy, random_state, n_jobs, verbose
         if not (is_number(self.epsilon) and self.epsilon >= 0.0):
             raise InputError(f"epsilon must be a number of at least 0; got {self.epsilon!r}.")
         objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
-        y = column_or_1d(y, warn=True).astype(np.float64, copy=False)
+        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
         objects, used, weights = self._used_rows(objects, given)
         y, limits = y[used], C * weights
         self._decide(objects, kernel, scored=True)
@@ -739,7 +741,10 @@ approximation, policy, random_state, n_jobs, verbose
         self._decide(objects, kernel)
         rows = np.flatnonzero(weights > 0.0)
         limits, zeros = weights[rows], np.zeros(len(rows))
-        task = Task("one-class", rows, zeros, zeros, limits, float(self.nu) * float(limits.sum()))
+        total = float(self.nu) * float(limits.sum())
+        scale = min(1.0, total)  # the sum of the coefficients may be far below the solver's tolerances
+        unit = max(SMALLEST_SUM, scale)
+        task = Task("one-class", rows, zeros, zeros, np.minimum(limits, total) / scale, total / scale, unit=unit)
         self._fit_one(objects, kernel, used, task)
         self.offset_ = -self.intercept_
         return self

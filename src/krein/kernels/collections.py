@@ -6,14 +6,16 @@ items of a 1-D ndarray, a list or a tuple. The functions here count objects, sel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from krein.errors import InputError
+from krein.errors import InputError, KernelError
 
-__all__ = ["count_objects", "is_sparse", "is_vectors", "rows", "take"]
+__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "rows", "take"]
 
 
 def is_sparse(X: Any) -> bool:
@@ -53,6 +55,50 @@ def is_vectors(X: Any) -> bool:
     if isinstance(X, np.ndarray) or is_sparse(X):
         return len(X.shape) == 2 and X.dtype.kind in "biuf"
     return False
+
+
+def compare(function: Callable[[Any, Any], Any], A: Any, B: Any) -> Any:
+    """Return function(A, B) of a user's function, which cannot change A and B: it is given read-only views of arrays.
+
+    Compiled functions may ask for arrays that can be written to, and get copies. A function that changes what it is
+    given is refused.
+    """
+    left = _read_only(A)
+    given = (left, left if A is B else _read_only(B))
+    before = [tuple(X) if isinstance(X, list) else None for X in given]
+    try:
+        values = function(*given)
+        changed = any(items is not None and not _same_items(items, X) for items, X in zip(before, given, strict=True))
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        copies = deepcopy(given)
+        values = function(*copies)
+        changed = not all(map(_equal, copies, given))
+    if changed:
+        name = getattr(function, "__qualname__", repr(function))
+        raise KernelError(f"{name} changes the collections it is given. Let it work on copies of them.")
+    return values
+
+
+def _read_only(X: Any) -> Any:
+    if isinstance(X, np.ndarray):
+        if X.flags.writeable:
+            X = X.view()
+            X.flags.writeable = False
+    elif type(X) in (list, tuple):
+        X = type(X)(map(_read_only, X))
+    return X
+
+
+def _same_items(before: tuple[Any, ...], after: Any) -> bool:
+    return len(before) == len(after) and all(x is y for x, y in zip(before, after, strict=True))
+
+
+def _equal(X: Any, Y: Any) -> bool:
+    if isinstance(X, list | tuple):
+        return len(X) == len(Y) and all(map(_equal, X, Y))
+    return not isinstance(X, np.ndarray) or X.dtype.kind == "O" or X.tobytes() == Y.tobytes()
 
 
 def _not_a_collection(X: Any) -> InputError:

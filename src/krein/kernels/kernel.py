@@ -19,6 +19,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, positive
+from krein.kernels.collections import compare
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum", "Traits", "bound", "inherit"]
 
@@ -170,7 +171,8 @@ class Against:
     B: Any
 
     def __call__(self, A: Any) -> Array:
-        return self.kernel(A, self.B)
+        values: Array = compare(self.kernel, A, self.B)
+        return values
 
 
 @dataclass(frozen=True, eq=False)

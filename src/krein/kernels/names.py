@@ -16,9 +16,9 @@ import numpy as np
 
 from krein import kernels
 from krein.arrays import Array
-from krein.errors import InputError, is_number
+from krein.errors import InputError, KernelError, is_number
 from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
-from krein.kernels.collections import is_sparse, rows
+from krein.kernels.collections import compare, is_sparse, rows
 from krein.kernels.counting import note
 from krein.kernels.vectors import scale_gamma
 
@@ -159,13 +159,15 @@ def takes(function: Callable[..., Any], X: Any) -> str | None:
     A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
     try:
         note(6)
-        if np.shape(function(A, B)) == (2, 3):
+        if np.shape(compare(function, A, B)) == (2, 3):
             return "collections"
+    except KernelError:  # it changes what it is given
+        raise
     except Exception:  # whatever it raises, it does not take collections
         pass
     try:
         note(1)
-        return "pairs" if np.ndim(function(A[0], B[0])) == 0 else None
+        return "pairs" if np.ndim(compare(function, A[0], B[0])) == 0 else None
     except Exception:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, is_number, positive
+from krein.errors import InputError, KernelError, is_number, positive
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import (
     Cosines,
@@ -259,6 +259,11 @@ class Sigmoid(VectorKernel):
         return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
 
     def _squashed(self, products: Array) -> Array:
+        if not np.isfinite(products).all():  # tanh would hide what overflowed
+            raise KernelError(
+                f"{self!r} needs inner products that {products.dtype} can hold; the largest is "
+                f"{np.abs(products).max():.3g}. Rescale the data, with sklearn.preprocessing.StandardScaler."
+            )
         products *= bound(self, "gamma", self.gamma)
         products += self.coef0
         return np.tanh(products, out=products)

@@ -14,7 +14,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, KernelError
-from krein.kernels.collections import count_objects, is_sparse, rows
+from krein.kernels.collections import compare, count_objects, is_sparse, rows
 from krein.kernels.kernel import Kernel, Traits, inherit
 from krein.kernels.precomputed import as_float
 
@@ -58,7 +58,7 @@ class FromCallable(Kernel):
         return f"FromCallable({name})"
 
     def __call__(self, A: Any, B: Any = None) -> Array:
-        values = self.function(A, A if B is None else B)
+        values = compare(self.function, A, A if B is None else B)
         if np.ma.is_masked(values):
             raise KernelError(
                 f"{self!r} must return finite numbers; {int(np.ma.getmaskarray(values).sum())} of {values.size} values "

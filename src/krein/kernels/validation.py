@@ -44,6 +44,7 @@ __all__ = [
     "check_table",
     "has_only_similarities",
     "holds_vectors",
+    "in_range",
     "off_sphere",
     "takes_vectors",
 ]  # fmt: skip
@@ -58,6 +59,8 @@ SPHERE_TOLERANCE = 1e-3
 SYMMETRY_SAMPLE = 64
 # In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
 COMPARED_OBJECTS = 2
+# Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
+SINGLE_RANGE = 1e12
 
 
 # -- what X is ---------------------------------------------------------------------------------------------------------
@@ -251,6 +254,8 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
             if values.dtype.kind != "O":  # text, dates and complex numbers would be cast without a word
                 raise TypeError
             values = values.astype(np.float64)
+        except OverflowError:
+            raise InputError("X holds an integer that float64 cannot hold. Rescale it or take its logarithm.") from None
         except (TypeError, ValueError):
             raise InputError(
                 f"X must hold real numbers; got dtype {values.dtype}. Encode categories and dates as numbers first, "
@@ -261,7 +266,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     _check_finite(values, values.shape)
-    return values
+    return in_range(values)
 
 
 def _strings(X: Any) -> list[str]:
@@ -302,7 +307,16 @@ def _sparse(X: Any, kernel: Kernel) -> Any:
     if 0 in X.shape:
         raise InputError(f"X must not be empty; got shape {X.shape}, which holds no numbers. Pass some rows.")
     _check_finite(X.data, X.shape)
-    return X
+    return in_range(X)
+
+
+def in_range(X: Any) -> Any:
+    """Return X, in double precision if it has single precision and squares of its entries would overflow or vanish."""
+    if getattr(X, "dtype", None) != np.float32:
+        return X
+    entries = X.data if is_sparse(X) else X
+    largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
+    return X if largest == 0.0 or 1.0 / SINGLE_RANGE <= largest <= SINGLE_RANGE else X.astype(np.float64)
 
 
 def _check_finite(values: Any, shape: tuple[int, ...]) -> None:

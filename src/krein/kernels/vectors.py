@@ -156,10 +156,10 @@ def scale_gamma(X: Any, asker: object) -> float:
         return 1.0
     with np.errstate(over="ignore", under="ignore"):
         gamma = float(np.square(np.reciprocal(top)) / (d * variance))
-    if not (np.isfinite(gamma) and gamma > 0):
+    if not np.finfo(float).tiny <= gamma < np.inf:  # smaller numbers have few digits
         raise InputError(
-            f"{asker!r} binds gamma to 1 / (n_features * variance of X), which must be a positive finite number; here "
-            f"it is {gamma} "
+            f"{asker!r} binds gamma to 1 / (n_features * variance of X), which must be a finite number of at least "
+            f"2.3e-308; here it is {gamma} "
             f"(largest entry {top:.3g}, {d} features). Rescale the data, for instance with "
             "sklearn.preprocessing.StandardScaler, or give gamma."
         )

@@ -35,6 +35,11 @@ NAMES = {np.dtype(numpy): name for name, numpy in TENSORS.items()}
 LENGTH = struct.Struct("<Q")
 # safetensors reads no header of more than LONGEST_HEADER bytes.
 LONGEST_HEADER = 100_000_000
+# The values of a parsed header take about PARSED_BYTES bytes for each of these characters. They may take LARGEST_PARSED
+# times the size of the file and PARSED_ROOM bytes more.
+PARSED_BYTES = {b"{": 240, b"[": 64, b",": 40}
+LARGEST_PARSED = 3
+PARSED_ROOM = 50_000_000
 # Every header that krein writes begins with these bytes.
 BEGINNING = b'{"__metadata__":{"krein":'
 # The array of this name holds the SHA-256 of all that stands before the arrays.
@@ -74,6 +79,8 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
         raise ModelFileError(
             f"The header of {path} would take {len(text)} bytes, and no more than {LONGEST_HEADER} are read."
         )
+    if not _parses_small(text, len(text) + end):
+        raise ModelFileError(f"{path} would hold more small values than are read. Put long lists into arrays.")
     beginning = LENGTH.pack(len(text)) + text
     with replacing(path) as file:
         file.write(beginning)
@@ -174,6 +181,13 @@ def opened(path: Path) -> Iterator[Opened]:
     if found := _special_file(path):  # which might never end
         raise ModelFileError(f"{path} is {found}. krein.load reads the files that krein.save wrote.")
     with open(path, "rb") as file:
+        length = file.read(LENGTH.size).ljust(LENGTH.size, b"\0")
+        size = os.fstat(file.fileno()).st_size
+        text = file.read(min(LENGTH.unpack(length)[0], LONGEST_HEADER, size))
+        if not _parses_small(text, size):
+            raise _refusal(file, path, "its header has too many values")
+        del text
+        file.seek(0)
         try:
             # "mmap", the other backend, ends the process if the file becomes shorter while it is read.
             tensors: Any = safe_open(path, framework="np", backend="pread")
@@ -192,6 +206,12 @@ def opened(path: Path) -> Iterator[Opened]:
         if list(metadata) != ["krein"]:
             raise _refusal(file, path, "its header has other metadata")
         yield Opened(path, _parsed(metadata["krein"], path), tensors, file)
+
+
+def _parses_small(text: bytes, size: int) -> bool:
+    """Whether the header of a file of ``size`` bytes takes little memory once it is parsed."""
+    parsed = sum(cost * text.count(character) for character, cost in PARSED_BYTES.items())
+    return parsed <= LARGEST_PARSED * size + PARSED_ROOM
 
 
 def _refusal(file: BinaryIO, path: Path, reason: str) -> ModelFileError:

@@ -71,6 +71,7 @@ class Task:
     high: Array  # (m,)
     total: float = 0.0
     epsilon: float = 0.0
+    unit: float = 1.0  # what coefficients and intercept are multiplied by in the end
 
     def problem(self, K: Any) -> Problem:
         """The task on the matrix K as a `Problem`; a `KnownDiagonal` is enough if products with K are known."""

@@ -183,7 +183,10 @@ def _by_libsvm(
     named = _named(exact.evaluator.kernel, exact.objects, task.kind, exact.diagonal) if by_name else None
     given = exact.matrix() if named is None else np.asarray(exact.objects, dtype=np.float64, order="C")
     limit = max_iter if max_iter > 0 else LIBSVM_STEPS
-    b, intercept, steps, finished = libsvm(given, task, ALLOWED, limit, options, named, usual)
+    try:
+        b, intercept, steps, finished = libsvm(given, task, ALLOWED, limit, options, named, usual)
+    except ValueError:  # it squares the rows, which may lose all digits
+        return None
     if not finished and max_iter < 1:
         return None
     size = task.spread(usual) or usual * float(task.high.max())

@@ -15,13 +15,13 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.gaussian_process import kernels as sk
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 
 from krein.approximation import Approximation
 from krein.arrays import Array, seed_from, stream
 from krein.choosing import approximate
 from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
-from krein.estimators.base import KernelMachine, check_policy
+from krein.estimators.base import KernelMachine, check_approximation, check_policy
 from krein.estimators.cache import forget
 from krein.estimators.decision import seen_by
 from krein.estimators.gaussian_process.evidence import (
@@ -202,7 +202,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
         _check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
-        y = np.array(y, dtype=np.float64)
+        y = check_array(y, ensure_2d=False, dtype=np.float64, copy=True, input_name="y")
         y, self._y_train_mean, self._y_train_std = _normalised(y, self.n_targets, self.normalize_y)
         objects, kernel = self._objects_and_kernel(X, y)
         self._decide(objects, _similarity_of(kernel), scored=True)
@@ -304,7 +304,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
     def _objects_and_kernel(self, X: Any, y: Array) -> tuple[Any, Any]:
         """Return the objects and the kernel object that is to be learned."""
         if self.approximation is not None:
-            return X, self._learnable(AsSklearn(self.approximation.kernel, "fixed"), X, y)
+            return X, self._learnable(AsSklearn(check_approximation(self.approximation).kernel, "fixed"), X, y)
         if self._speaks_sklearn:
             return X, clone(self.kernel) if self.kernel is not None else sk.ConstantKernel() * sk.RBF()
         if self._precomputed:
