@@ -29,24 +29,25 @@ class Policy:
         eigendecomposition costs n³ and tells how many eigenvalues are negative. `krein.approximate` with nothing given
         returns the exact matrix up to as many rows.
     svm_rows : int
-        Up to this many rows SVC, SVR and OneClassSVM solve the dual of a psd kernel on vectors exactly.
+        Up to this many rows SVC, SVR and OneClassSVM solve the dual of a psd kernel exactly; of objects without
+        vectors, if all similarities are affordable.
     ridge_rows : int
         Up to this many rows ridge solves the linear system of a psd kernel exactly, by Cholesky factorization. It
-        holds 4 n² bytes.
+        holds 4 n² bytes. KernelPCA computes pre-images in the same way.
     process_rows : int
         Up to this many rows a Gaussian process conditions on all rows exactly, by Cholesky factorization. It holds
-        8 n² bytes.
+        8 n² bytes. With more rows an exact process on this many random rows is used if it scores better.
     process_learning_rows : int
         A Gaussian process learns its kernel's parameters on all rows up to this many, and on so many drawn at random
         beyond. An approximated one learns on half of them and on some neighbourhoods.
     components_rows : int
-        Up to this many rows KernelPCA takes the leading eigenvectors of the own matrix of a psd kernel. It holds 8 n²
-        bytes.
+        Up to this many rows KernelPCA takes the leading eigenvectors of the exact matrix of a psd kernel. It holds
+        8 n² bytes.
     clustering_rows : int
-        Up to this many rows SpectralClustering cuts the own matrix of a psd kernel. It holds 8 n² bytes, and as many
+        Up to this many rows SpectralClustering cuts the exact matrix of a psd kernel. It holds 8 n² bytes, and as many
         again where clusters are so well separated that the matrix is factored.
     eigen_rows : int
-        Up to this many rows an SVM, or ridge with a given alpha, decomposes the own matrix of a kernel that may be
+        Up to this many rows an SVM, or ridge with a given alpha, decomposes the exact matrix of a kernel that may be
         indefinite, so that every correction can be chosen. Beyond it, and for ridge that chooses alpha, similarities
         are features (``correction_`` is "square"), which takes no eigendecomposition.
     matrix_seconds : float
@@ -69,8 +70,8 @@ class Policy:
         Blocks and rank of the approximation where there is no target to choose them by and nothing was given. One
         block with 512 landmarks among all rows still clusters with narrow kernels, where blocks of lower rank fail.
     unsearched_shape : tuple of two int
-        Blocks and rank of `krein.approximate` with ``coupling="pairwise"`` or ``total_rank``, where they are not given:
-        nothing is searched for then.
+        Above ``exact_rows`` rows: blocks and rank of `krein.approximate` with ``coupling="pairwise"`` or
+        ``total_rank``, where they are not given. Nothing is searched for then.
     tuning_shape : tuple of two int
         ``gamma="tune"`` of an exact machine with more than ``exact_rows`` rows is scored on an approximation of these
         blocks and rank.

@@ -70,7 +70,7 @@ class Approximation:
     def to_links(self) -> Links:
         """Return Q_1, ..., Q_c, L, the row order and the shift: what `Factorization.from_links` takes.
 
-        The product Q L Qᵀ is the paper's. The factors are orthonormal ones: Q_i = U_i, and L is the core.
+        Q L Qᵀ + shift I is this approximation in the paper's notation. Q_i = U_i is orthonormal, and L is the core M.
         """
         f = self.factorization
         Q = [np.array(f.bases.local(i, slice(None))) for i in range(f.n_blocks)]

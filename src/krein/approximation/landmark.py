@@ -26,9 +26,9 @@ __all__ = ["couple_by_landmarks"]
 
 # One object in LANDMARK_SHARE is a landmark, within the limits N_LANDMARKS.
 LANDMARK_SHARE, N_LANDMARKS = 16, (128, 288)
-# An object is compared with one in OWN_SHARE of all objects within its block, within the limits N_OWN.
+# With n objects in all, an object is compared with n / OWN_SHARE members of its own block, within the limits N_OWN,
 OWN_SHARE, N_OWN = 32, (96, 128)
-# It is compared with at least OWN_PER_RANK objects of its block for each direction.
+# or with OWN_PER_RANK for each direction of the block, if that is more.
 OWN_PER_RANK = 3
 # Warn if the relative error exceeds WARN_ERROR and less than WARN_DIAGONAL of the median self-similarity is kept.
 WARN_ERROR, WARN_DIAGONAL = 0.8, 0.3

@@ -1,8 +1,10 @@
 """coupling="pairwise": Algorithm 1 of the paper (Heilig et al. 2022), from top to bottom. K ~ Q L Qᵀ.
 
 In: a request with its number of blocks and its ranks. Out: clusters, orthonormal bases, their maps and the core.
-`meka` is the algorithm. Part 1 is in `clusters`, Part 2 takes Eq. 4 from `bases.nystrom`, and Part 3 is `link`, Eq. 5.
-The guards stand after the algorithm; ``guarded=False`` leaves them out. Each pair of clusters is fitted on a sample of
+`meka` is the algorithm. Part 1 is in `clusters`, Part 2 takes Eq. 4 from `bases.nystrom`, and Part 3 is `link`, Eq. 5,
+by default in its guarded form, `guarded_link`. The guards stand after the algorithm; ``guarded=False`` leaves them out.
+The eigenvectors V and eigenvalues w of the landmarks' similarities are the paper's U_W and Λ_W; U, M are krein's
+orthonormal form of Q, L. Each pair of clusters is fitted on a sample of
 its own, so that the result need not be psd even where the kernel is.
 """
 
@@ -34,7 +36,8 @@ SAMPLED_PER_RANK = 3
 CUTOFF = 1e-3
 
 # The guard on links takes one of these cut-offs, relative to the largest singular value. Starting at the published one,
-# or at 1e-4, was ten times as accurate on one of the paper's 24 cells (artificial1 rbf), but less so on spambase poly.
+# or at 1e-4, was ten times as accurate on one of the paper's combinations of data set and kernel (artificial1 rbf), but
+# less so on spambase poly.
 CUTOFFS = 10.0 ** np.arange(-3.0, 0.0, 0.25)
 # The guard takes the largest cut-off whose misfit on the sample is at most MISFIT_RATIO times that of the smallest.
 MISFIT_RATIO = 1.1
@@ -51,7 +54,7 @@ class Basis:
     members: Indices  # (n_i,) the caller's rows
     U: Array  # (n_i, k_i), orthonormal
     R: Array  # (k_i, k_i)
-    L: Array  # (k_i, k_i): the signs of Eq. 4 on the diagonal
+    L: Array  # (k_i, k_i): diag(sign w); the paper's I if no eigenvalue is negative
     extension: LandmarkMap  # q(x) of new objects x
     shortened: bool = False  # whether the guard on bases left directions out
 

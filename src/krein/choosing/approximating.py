@@ -64,17 +64,20 @@ def approximate(
         similarities, for kernels that are expensive to evaluate: one sample of landmarks couples all clusters, and
         ``landmarks``, ``allocation`` and ``drop`` are not used.
     guarded : bool, default=True
-        Whether ``coupling="pairwise"`` is kept from exploding where a sample determines a block poorly. False is
-        Algorithm 1 as published. The other couplings need no guard.
+        Whether ``coupling="pairwise"`` is kept from exploding where a sample determines a block poorly. False leaves
+        the guards out: Algorithm 1 as published, with the signs of negative eigenvalues kept. The other couplings need
+        no guard.
     landmarks : {"auto", "uniform", "kmeans++", "rpcholesky", "leverage"}, default="auto"
         How the landmarks of a cluster are chosen. "auto" is "uniform" for ``coupling="pairwise"``, as in the paper, and
         "kmeans++" otherwise.
     allocation : "equal", "spectral" or "size"
-        Ranks the same for all, by what directions carry (pairwise: by the diagonal blocks' eigenvalues), or by cluster
-        size (the paper's rules 1, 2, 3). Where the rank is searched for, ranks follow what directions carry per byte.
+        Ranks are the same for all clusters, higher for clusters whose leading eigenvalues are larger, or in proportion
+        to cluster sizes. These are the paper's rules 1, 2 and 3; its total of k in rule 3 is ``total_rank=k``. Where
+        the rank is searched for, ranks follow the eigenvalues.
     drop : float in [0, 1] or "auto"
         The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
-        all while the core is small or no larger than the bases, and then as many as take the bases' room. A kernel
+        all while the core is small or no larger than the bases, and then as many as take no more memory than the bases.
+        A kernel
         that is declared psd keeps groups of clusters, so that the result stays psd.
     max_error : float, optional
         The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is

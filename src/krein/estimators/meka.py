@@ -39,7 +39,8 @@ class MEKA(KernelTransformer):
     """Explicit features of any symmetric kernel: `transform(A) @ transform(B).T` approximates k(A, B).
 
     A linear model on these features is a kernel machine, for example ``make_pipeline(MEKA(), LinearSVC())``. The inner
-    products are those of the corrected, approximated kernel. The features are a dense (n, r) matrix.
+    products are those of the corrected, approximated kernel. The features are a dense (n, r) matrix, r the sum of the
+    ranks of all blocks. The class is named after the paper's method, whose Algorithm 1 is ``coupling="pairwise"``.
     ``n_components``, float32 input (or ``dtype="float32"`` or smaller) and ``sparse_output`` reduce its memory.
 
     Parameters

@@ -1,6 +1,7 @@
 """The one decision how a fit goes: a machine, its objects and its kernel in, a route out.
 
-Nothing later in a fit reads a limit. The list of cases is the docstring of `choose_route`.
+The list of cases is the docstring of `choose_route`. Later steps read the policy for their own numbers alone, such as
+sample sizes and candidates.
 """
 
 from __future__ import annotations

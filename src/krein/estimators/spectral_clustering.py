@@ -60,7 +60,8 @@ class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
     n_init : int, default=10
         Number of k-means starts.
     gamma : float, default=1.0
-        Coefficient of "rbf", "laplacian", "poly" and "sigmoid". It is not applied to a krein kernel.
+        Coefficient of "rbf", "laplacian", "poly" and "sigmoid". A krein kernel has its own gamma: the default
+        of 1.0 is not applied to it; another value is used if the kernel's gamma is None, and is an error otherwise.
     affinity : str, Kernel or callable, default="rbf"
         The similarity, with the values of ``kernel`` in other krein machines. Nearest-neighbour graphs are not
         supported.

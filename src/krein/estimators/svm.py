@@ -391,7 +391,9 @@ class SVC(ClassifierMixin, _SupportVectorMachine):  # type: ignore[misc]
 
     The parameters, attributes and decision function are those of `sklearn.svm.SVC`. The solution is exact up to 2000
     rows, and up to 50,000 rows of a psd kernel (``policy``). With more rows the kernel matrix is replaced by a
-    factorization U M Uᵀ + s I, which holds n k + r² numbers instead of n².
+    factorization U M Uᵀ + s I, which holds n k + r² numbers instead of n² (k the rank of a block, r the sum of all
+    ranks). An indefinite kernel, or objects without
+    vectors, may instead use similarities to all objects or to landmarks as features (``route_`` says which).
 
     Parameters
     ----------
@@ -649,6 +651,8 @@ class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
 
     The parameters, attributes and predictions are those of `sklearn.svm.SVR`. The solution is exact up to 2000 rows,
     and up to 50,000 rows of a psd kernel (``policy``). With more rows the kernel matrix is replaced by a factorization.
+    An indefinite kernel, or objects without vectors, may instead use similarities to all objects or to landmarks as
+    features (``route_`` says which).
 
     Parameters
     ----------

@@ -52,7 +52,8 @@ class Factorization:
     """A symmetric n x n matrix U M Uᵀ + shift I with U = diag(U_1, ..., U_c) orthonormal block by block.
 
     It is immutable. ``f @ x`` multiplies by it, `solve`, `logdet` and `eigenvalues` are exact and cost O(n k + r³) at
-    most, for blocks of rank k and a dense core of rank r. `approximate` builds one from objects and a kernel,
+    most, for blocks of rank k and a dense core of rank r. Large block-sparse cores may be solved iteratively, to a
+    tolerance. `approximate` builds one from objects and a kernel,
     `from_blocks` and `from_links` from arrays.
 
     Parameters

@@ -281,7 +281,8 @@ def certify(f: Factorization) -> Certificate:
     U is orthonormal, so f is psd exactly if M + shift I is and, for r < n, shift >= 0. The proof is a Cholesky
     factorization of M + (shift + tolerance) I with tolerance = 10 r eps (|M| + |shift|), eps the rounding unit. This
     costs O(r³) operations. Large block-sparse cores are decided by block Gershgorin or by a Rayleigh quotient if
-    possible, and otherwise by a sparse Cholesky factorization.
+    possible, and otherwise by a sparse Cholesky factorization. If the core is too large to factor, the answer rests on
+    a Lanczos estimate and ``rigorous`` is False.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """How indefinite is it: a look at any similarity through a sample of its objects, before anything is learned with it.
 
-In: objects and a kernel, or a matrix. Out: an `Inspection`, which prints and plots. `looking` draws and evaluates the
-sample and refuses what is no similarity, `measures` computes,
-`ranks` scores ranks, `findings` is the value.
+In: objects and a kernel, or a matrix. Out: an `Inspection`, which prints and plots. `looking` has the public
+function, `sampling` draws and checks the sample, `measures` computes, `ranks` scores ranks, `findings` is the result.
 """
 
 from __future__ import annotations

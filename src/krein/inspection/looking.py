@@ -56,7 +56,7 @@ def inspect(
         What compares them. Parameters left None are bound to X.
     y : array of shape (n,), optional
         Labels or numbers: with them every correction is tried by cross-validation on the sample, and ridge at every
-        rank, to see whether a small one can do.
+        rank, to see whether a low rank is enough.
     max_evaluations : int, optional
         Similarities that may be evaluated. By default 1000 objects are sampled, or all if there are no more, and the
         others seen 4 times in either order: at most 10⁶ + 8 n.

@@ -38,13 +38,19 @@ __all__ = [
     "zero_below",
 ]
 
-SUBSETS, PART = 20, 0.75  # of the sample, and their part of it
-FEWER = 10  # halves and quarters, for the trend
+# Intervals come from SUBSETS random subsets, each with the share PART of the sample.
+SUBSETS, PART = 20, 0.75
+# The trend with the size of the sample uses FEWER subsets of a half and of a quarter.
+FEWER = 10
+# The triangle inequality is tested on this many random triples.
 TRIPLES = 100_000
-WIDTH = 1.96  # standard errors to either side: 95 %
+# An interval of 95 % has this many standard errors to either side.
+WIDTH = 1.96
+# The share of the matrix in blocks is given for these numbers of clusters, if each has PER_BLOCK objects at least.
 BLOCKS = (2, 4, 8, 16, 32)
-PER_BLOCK = 10  # objects of the sample, at least
-GRID = (1, 4, 16, 64), (16, 32, 64, 128)  # numbers of blocks, and ranks
+PER_BLOCK = 10
+# Memory and error are forecast for these numbers of blocks and these ranks.
+GRID = (1, 4, 16, 64), (16, 32, 64, 128)
 
 
 class Subsets:

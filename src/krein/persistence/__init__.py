@@ -48,7 +48,7 @@ def save(
         Functions of your own that the model uses, a kernel for instance, under names. The file holds the names alone.
     matrices : dict of str to array or path of an .npy file, optional
         Matrices of `Precomputed` kernels that stay where they are, under names. The file holds the name, the shape and
-        a checksum of some rows; without one, all n² similarities.
+        a checksum of some rows. A matrix that is not named here is written to the file whole, n² numbers.
     """
     target = Path(path)
     if target.suffix != SUFFIX:

@@ -95,7 +95,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
     ``policy.process_learning_rows`` rows if there are more. A kernel that may be indefinite is exact up to
     ``policy.exact_rows`` rows, by an eigendecomposition. With more rows the kernel matrix is approximated. Parameters
     are then learned on random rows and a few neighbourhoods, blocks are chosen by a validated score, and amplitude and
-    noise are fitted to all rows.
+    noise are fitted to all rows. If an exact process on ``policy.process_rows`` random rows has the better score on
+    held-out rows, it is used instead, and `X_train_` and `alpha_` have only those rows.
 
     Parameters
     ----------
