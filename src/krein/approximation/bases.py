@@ -160,6 +160,14 @@ def sketch(
     return Sketch(rows, landmarks, values[order], vectors[:, order], W, own, rule == "uniform")
 
 
+def nystrom_transform(V: Array, w: Array, k: int) -> Array:
+    """Eq. (4): V_k |w_k|^(-1/2), so that Q_i = K[members, landmarks] V_k |w_k|^(-1/2) and K_ii ~ Q_i diag(sign w) Q_iᵀ.
+
+    V and w are the eigenvectors and eigenvalues of the landmarks' similarities W, the strongest first.
+    """
+    return np.asarray(V[:, :k] / np.sqrt(np.abs(w[:k])))
+
+
 def nystrom(
     objects: Any, members: Indices, rank: int, found: Sketch, evaluator: Evaluator, dtype: Any, guarded: bool = True
 ) -> tuple[Array, Array, LandmarkMap]:
@@ -176,7 +184,7 @@ def nystrom(
     """
     rank = min(rank, len(found.values))
     k = rank if not guarded or found.representative or (found.values < 0).any() else len(found.values)
-    transform = found.vectors[:, :k] / np.sqrt(np.abs(found.values[:k]))
+    transform = nystrom_transform(found.vectors, found.values, k)
     Q = np.empty((len(members), k), dtype=dtype, order="F")
     known = np.searchsorted(members, found.rows)
     Q[known] = found.similarities @ transform
