@@ -131,13 +131,13 @@ def test_one_class_is_refused_and_alpha_is_one_for_all():
         KernelRidgeClassifier([0.1, 0.2]).fit(X, y)
 
 
-def test_leaving_rows_out_in_turn_holds_less_than_four_matrices_at_once() -> None:
+def test_leaving_rows_out_in_turn_holds_less_than_six_matrices_at_once() -> None:
     rows = np.random.default_rng(0).standard_normal((600, 4))
     KernelRidgeClassifier("loo").fit(rows[:100], rows[:100, 0] > 0.0)  # imports are not counted
     tracemalloc.start()
     try:
         KernelRidgeClassifier("loo").fit(rows, rows[:, 0] > 0.0)
-        assert tracemalloc.get_traced_memory()[1] < 4 * 8 * 600**2
+        assert tracemalloc.get_traced_memory()[1] < 6 * 8 * 600**2
     finally:
         tracemalloc.stop()
 

@@ -31,6 +31,7 @@ def whole_matrix(request: Request, evaluator: Evaluator) -> Parts:
     kept = np.flatnonzero(np.abs(values) > n * EPS * np.abs(values).max())
     kept = kept[np.argsort(-np.abs(values[kept]), kind="stable")]
     U, w = np.asfortranarray(vectors[:, kept]), values[kept] * peak
+    del K, vectors  # n² numbers
     own = evaluator.own(request.objects)
     every = np.arange(n)
     extension = LandmarkMap(take(request.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are
