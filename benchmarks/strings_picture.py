@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from strings_summary import EXPENSIVE, KREIN_RIDGE, KREIN_SVC, RIDGE, SPECTRAL, Group, Rows, grouped
-
+from benchmarks.strings_summary import EXPENSIVE, KREIN_RIDGE, KREIN_SVC, RIDGE, SPECTRAL, Group, Rows, grouped
 from krein.plotting import check_matplotlib
 
 LOOKS = {  # colour and marker
