@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import math
 import os
@@ -19,6 +20,14 @@ REFERENCE = Path(paper.__file__).parent / "tables"
 KERNELS = ("rbf", "elm", "poly", "tl1")
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="a source distribution has no benchmarks")
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("bench_*.py")), ids=lambda path: path.stem)
+def test_every_benchmark_can_be_loaded_and_names_its_tables(path):
+    module = importlib.import_module(f"benchmarks.{path.stem}")
+    assert module.TABLES
+    assert callable(module.tasks)
+    assert callable(module.report)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
