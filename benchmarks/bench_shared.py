@@ -95,7 +95,7 @@ def report(rows: list[dict[str, str]], new: list[dict[str, str]], request: Reque
         "# The shared coupling in the paper's 24 cells, at the paper's c and k",
         "",
         f"Exact relative Frobenius errors in float64, mean of {seeds} seed(s) with the worst one, over the published",
-        "code's (`experiments/tables/published_code.csv`). psd: what the kernel says of itself. Then one 90/10",
+        "code's (`paper/tables/published_code.csv`). psd: what the kernel says of itself. Then one 90/10",
         "split: the error of K(test, train) over that of K(train, train).",
         "",
         *(["**A quick run: the first 2000 rows of one data set, nothing here compares.**", ""] * request.quick),

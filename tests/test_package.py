@@ -76,6 +76,16 @@ def test_names_not_yet_loaded_are_listed_found_and_starred_without_what_only_som
     assert {"matplotlib", "scipy.cluster", "sklearn.cluster", "sklearn.datasets"} & set(loaded) == set()
 
 
+def test_public_modules_can_be_imported_by_their_names():
+    from krein.bounds import meka_bound
+    from krein.display import SpectrumDisplay
+    from krein.truncation import truncate
+
+    assert krein.bounds.meka_bound is meka_bound
+    assert krein.truncation.truncate is truncate
+    assert krein.plotting.SpectrumDisplay is SpectrumDisplay
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -9,7 +9,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the same at run time, and a test compares
-    from krein import datasets, preprocessing, report
+    from krein import bounds, datasets, preprocessing, report, truncation
     from krein.approximation import Approximation
     from krein.choosing import approximate
     from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
@@ -25,7 +25,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         SpectralClustering,
         clear_cache,
     )
-    from krein.factorization import Factorization, bounds, truncation
+    from krein.factorization import Factorization
     from krein.factorization.blocksparse import BlockSparse
     from krein.factorization.correction import correct, psd_shift
     from krein.factorization.spectrum import certify, gershgorin, lanczos
@@ -127,7 +127,7 @@ _ROOMS = {
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
     "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier OneClassSVM "
     "SpectralClustering clear_cache",
-    "factorization": "Factorization bounds truncation",
+    "factorization": "Factorization",
     "factorization.blocksparse": "BlockSparse",
     "factorization.correction": "correct psd_shift",
     "factorization.spectrum": "certify gershgorin lanczos",

@@ -11,7 +11,7 @@ from numbers import Real
 
 from krein.errors import InputError
 
-__all__ = ["DEFAULT", "Policy"]
+__all__ = ["DEFAULT", "Policy", "check_policy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,3 +191,12 @@ def _is_number(value: object) -> bool:
 
 
 DEFAULT = Policy()
+
+
+def check_policy(policy: object) -> Policy:
+    """Return the policy, the default one for None; anything else is refused."""
+    if policy is None:
+        return DEFAULT
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
+    return policy

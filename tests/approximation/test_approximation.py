@@ -382,3 +382,20 @@ def test_a_mat_file_holds_cells_and_counts_from_one(tmp_path):
     K = np.empty((900, 900))
     K[np.ix_(order, order)] = F @ read["L"] @ F.T + read["shift"].item() * np.eye(900)
     np.testing.assert_allclose(K, a.factorization.to_dense(), atol=1e-10)
+
+
+@pytest.mark.parametrize("policy", ["x", {"exact_rows": 10}, 3])
+@pytest.mark.parametrize("shape", [{}, {"n_blocks": 2, "rank": 3}], ids=str)
+def test_a_policy_that_is_none_is_refused(policy, shape):
+    with pytest.raises(krein.InputError, match=r"policy must be a krein\.Policy"):
+        krein.approximate(blobs(60), krein.RBF(gamma=0.1), policy=policy, **shape)
+
+
+def test_a_file_for_matlab_is_a_regular_file_with_its_suffix(tmp_path):
+    a = krein.approximate(blobs(60), krein.RBF(gamma=0.1), n_blocks=2, rank=3, random_state=0)
+    folder = tmp_path / "folder.mat"
+    folder.mkdir()
+    for path in (folder, tmp_path / "links", "/dev/null"):
+        with pytest.raises(krein.InputError, match=r"regular file whose name ends in '\.mat'"):
+            a.to_mat(path)
+    assert list(tmp_path.iterdir()) == [folder]

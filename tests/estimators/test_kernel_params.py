@@ -63,3 +63,12 @@ def test_what_a_kernel_has_not_is_said() -> None:
     with pytest.raises(krein.InputError, match="whole number"):
         krein.Spectrum().with_params(n=0)
     assert krein.Spectrum(3).with_params() == krein.Spectrum(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("sigmoid", "Sigmoid"), ("poly", "Polynomial"), ("laplacian", "Laplacian")]
+)
+def test_a_gamma_that_cannot_be_bound_names_the_kernel(name, shown):
+    X = np.random.default_rng(0).standard_normal((60, 3)) * 1e155
+    with pytest.raises(krein.InputError, match=rf"{shown}\(.*binds gamma"):
+        krein.SVC(kernel=name).fit(X, X[:, 0] > 0.0)

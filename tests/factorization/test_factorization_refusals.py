@@ -117,3 +117,13 @@ def test_a_product_from_the_left_is_the_one_from_the_right(shift):
 def test_a_product_from_the_left_of_a_wrong_shape_is_refused(shape):
     with pytest.raises(InputError):
         np.ones(shape) @ small()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [krein.psd_shift, lambda f: krein.correct(f, "clip"), lambda f: krein.truncation.truncate(f, 0, 1),
+     lambda f: krein.truncation.out_of_range(f, 0, 1)],
+)  # fmt: skip
+def test_what_is_no_factorization_is_refused(function):
+    with pytest.raises(InputError, match="needs a Factorization; got ndarray"):
+        function(np.eye(3))

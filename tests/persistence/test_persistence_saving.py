@@ -190,3 +190,9 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(tmp_path, 
     monkeypatch.setattr(os, "replace", replaced)
     krein.save(krein.SVC(), tmp_path / "model.krein")
     assert calls == ["file", "rename"] + ["folder"] * (os.name == "posix")
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    path = tmp_path / "nowhere" / "a.krein"
+    with pytest.raises(krein.InputError, match=r"there is no folder .*nowhere\. Make it first"):
+        krein.save(krein.RBF(gamma=1.0), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,10 +82,13 @@ class Approximation:
 
         There ``F = blkdiag(Q{:}); K(order, order) = F * L * F' + shift * eye(numel(order))`` is the matrix.
         """
+        target = Path(path)
+        if target.suffix != ".mat" or (target.exists() and not target.is_file()):
+            raise InputError(f"to_mat writes a regular file whose name ends in '.mat'; got {str(path)!r}.")
         Q, L, order, shift = self.to_links()
         cells = np.empty((1, len(Q)), dtype=object)
         cells[0, :] = Q
-        scipy.io.savemat(path, {"Q": cells, "L": L, "order": order[None] + 1.0, "shift": shift})
+        scipy.io.savemat(target, {"Q": cells, "L": L, "order": order[None] + 1.0, "shift": shift})
 
     def corrected(self, how: str, **options: Any) -> Approximation:
         """The same approximation with its factorization corrected (`krein.correct`)."""

@@ -17,7 +17,7 @@ from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError
 from krein.kernels import Evaluator, counting
 from krein.kernels.validation import check_similarity
-from krein.policy import DEFAULT, Policy
+from krein.policy import Policy, check_policy
 
 __all__ = ["approximate", "whole_approximation"]
 
@@ -98,6 +98,7 @@ def approximate(
     -------
     Approximation
     """
+    limits = check_policy(policy)
     with counting() as spent:  # binding the kernel to X takes similarities too
         request = Request.check(
             X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
@@ -106,7 +107,7 @@ def approximate(
         )  # fmt: skip
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator)
-        parts, found = _parts(request, evaluator, policy or DEFAULT)
+        parts, found = _parts(request, evaluator, limits)
     return Approximation(
         request.kernel,
         request.objects,

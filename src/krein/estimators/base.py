@@ -38,10 +38,10 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, countin
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
-from krein.policy import DEFAULT, Policy
+from krein.policy import DEFAULT, Policy, check_policy
 
 __all__ = [
-    "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_policy", "check_weights",
+    "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_weights",
 ]  # fmt: skip
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
@@ -526,12 +526,6 @@ class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
     def _precision(self, X: Any) -> Any:
         """float32 rows have float32 features."""
         return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
-
-
-def check_policy(policy: Any) -> None:
-    """Refuse anything but a policy or None."""
-    if not (policy is None or isinstance(policy, Policy)):
-        raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
 
 
 def check_weights(sample_weight: Any, n: int) -> Array:

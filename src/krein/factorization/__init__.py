@@ -12,7 +12,6 @@ a kernel), `bounds` (the paper's error bounds).
 
 from __future__ import annotations
 
-from krein.factorization import bounds, truncation
 from krein.factorization.factorization import Factorization
 
-__all__ = ["Factorization", "bounds", "truncation"]
+__all__ = ["Factorization"]

@@ -17,7 +17,7 @@ from krein.arrays import Array
 from krein.errors import InputError, one_of
 from krein.factorization.core import is_dense
 from krein.factorization.eigensystem import eigensystem
-from krein.factorization.factorization import Factorization
+from krein.factorization.factorization import Factorization, check_factorization
 from krein.factorization.spectrum import lanczos
 
 __all__ = ["CORRECTIONS", "changed", "correct", "psd_shift"]
@@ -42,6 +42,7 @@ def psd_shift(f: Factorization) -> float:
     float
         The shift.
     """
+    check_factorization(f, "psd_shift")
     ends = f.ends()
     if ends.exact:
         return max(0.0, -ends.smallest)
@@ -80,10 +81,7 @@ def correct(
     >>> krein.correct(f, "clip").eigenvalues()
     array([0., 3.])
     """
-    if not isinstance(f, Factorization):
-        raise InputError(
-            f"correct needs a Factorization; got {type(f).__name__} (an approximation has .factorization)."
-        )
+    check_factorization(f, "correct")
     one_of("how", how, CORRECTIONS)
     one_of("estimate", estimate, ("exact", "lanczos"))
     if not (math.isfinite(factor) and factor >= 1.0):

@@ -388,6 +388,14 @@ class Factorization:
         return replace(self, core=core, shift=float(shift))
 
 
+def check_factorization(f: object, asker: str) -> None:
+    """Raise InputError unless ``f`` is a Factorization."""
+    if not isinstance(f, Factorization):
+        raise InputError(
+            f"{asker} needs a Factorization; got {type(f).__name__} (an approximation has .factorization)."
+        )
+
+
 def compressed(
     bases: list[Any], core: Array | BlockSparse, order: Indices, shift: float, name: str, dense: bool = False
 ) -> tuple[Factorization, list[Array]]:

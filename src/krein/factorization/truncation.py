@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from krein.arrays import Array, seed_from, stream, strips
 from krein.errors import InputError
-from krein.factorization.factorization import Factorization
+from krein.factorization.factorization import Factorization, check_factorization
 from krein.factorization.spectrum import LanczosResult, lanczos
 
 __all__ = ["OutOfRange", "Truncated", "out_of_range", "truncate"]
@@ -83,6 +83,7 @@ def out_of_range(
     OutOfRange
         The share, with a confidence interval from its spread over the rows.
     """
+    check_factorization(f, "out_of_range")
     floor, ceiling = _limits(low, high)
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 2:
         raise InputError(f"n_rows must be an integer of at least 2; got {n_rows!r}.")
@@ -185,6 +186,7 @@ def truncate(f: Factorization, low: float | None, high: float | None) -> Truncat
     Truncated
         An operator with ``rows``, ``@`` and `shifted`, which makes it psd.
     """
+    check_factorization(f, "truncate")
     floor, ceiling = _limits(low, high)
     return Truncated(replace(f, shift=0.0), floor, ceiling, f.shift)
 

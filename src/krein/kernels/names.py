@@ -64,7 +64,7 @@ def kernel_for(
             if name in own and kind in (Polynomial, Sigmoid):
                 given.setdefault(name, value)
         if "gamma" in own and given.get("gamma") is None:
-            given["gamma"] = resolved_gamma(gamma, X, weights)
+            given["gamma"] = resolved_gamma(gamma, X, weights, kind())
         if unknown := sorted(set(given) - own):
             raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
         return kind(**given).bind(X)
@@ -103,7 +103,7 @@ def _same(value: Any, default: Any) -> bool:
     )
 
 
-def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
+def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None, asker: Kernel | None = None) -> float:
     """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
     if is_number(gamma) and gamma > 0:
         return float(gamma)
@@ -111,7 +111,7 @@ def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None) -> float:
         return 1.0 / float(X.shape[1])
     if isinstance(gamma, str) and gamma == "scale":
         if weights is None:
-            return scale_gamma(X, kernels.RBF())
+            return scale_gamma(X, asker or kernels.RBF())
         variance = _variance(X, weights)
         return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
     raise InputError(
@@ -136,7 +136,7 @@ def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel
     if not is_number(gamma):
         if gamma is None or not _has_open_gamma(kernel):
             return kernel
-        return replace(kernel, gamma=resolved_gamma(gamma, X, weights))  # type: ignore[type-var]
+        return replace(kernel, gamma=resolved_gamma(gamma, X, weights, kernel))  # type: ignore[type-var]
     if _has_open_gamma(kernel):
         return replace(kernel, gamma=float(gamma))  # type: ignore[type-var]
     raise InputError(

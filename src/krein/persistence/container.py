@@ -103,6 +103,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             f"Only a regular file can be replaced, and {seen}. Nothing was written. Give the name of a regular file, "
             "or one that does not exist yet."
         )
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {target.parent}. Make it first.")
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:

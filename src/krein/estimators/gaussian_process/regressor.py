@@ -21,7 +21,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, seed_from, stream
 from krein.choosing import approximate
 from krein.errors import IndefiniteError, InputError, one_of, warn, whole_number
-from krein.estimators.base import KernelMachine, check_approximation, check_policy
+from krein.estimators.base import KernelMachine, check_approximation
 from krein.estimators.cache import forget
 from krein.estimators.decision import seen_by
 from krein.estimators.gaussian_process.evidence import (
@@ -69,7 +69,7 @@ from krein.kernels.collections import rows
 from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
-from krein.policy import DEFAULT
+from krein.policy import DEFAULT, check_policy
 
 __all__ = ["GaussianProcessRegressor"]
 
