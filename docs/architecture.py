@@ -14,6 +14,7 @@ PURPOSES = {
     "approximation": "objects to factorization", "solvers": "linear systems and duals", "factorization": "U M Uᵀ + s I",
     "preprocessing": "scaling per kernel", "kernels": "similarities, and what X is", "datasets": "data by name",
     "report": "HTML pages", "policy": "limits of decisions", "arrays": "types and seeds", "errors": "errors, warnings",
+    "display": "former name of plotting", "bounds": "public name", "truncation": "public name",
 }  # fmt: skip
 # Sizes in pixels: the picture, a layer, and the margin on the left that holds the arrow.
 WIDTH, LAYER, GAP, MARGIN = 760, 44, 10, 60

@@ -211,7 +211,7 @@ def test_a_machine_that_chose_by_score_shows_scores(data):
     ]
     ridge.selection_ = Selection(tuple(trials), "the best score", 1, kernel=kernel)
     display = MemoryDisplay.from_estimator(ridge)
-    assert line(display, "on their own").get_ydata().tolist() == [0.76]
+    assert line(display, "uncoupled").get_ydata().tolist() == [0.76]
     assert line(display, "coupled").get_xdata().tolist() == [22_000_000]
     assert line(display, "chosen: 8 blocks of rank 128").get_ydata()[0] == 0.78
     assert display.ax_.get_yscale() == "linear"

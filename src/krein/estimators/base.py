@@ -38,7 +38,7 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, countin
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
-from krein.policy import DEFAULT, Policy, check_policy
+from krein.policy import Policy, check_policy
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_weights",
@@ -275,7 +275,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _chooser(self, targets: Any) -> Chooser:
         """Return a chooser of blocks, rank and gamma for these targets."""
         task = "classification" if is_classifier(self) else "regression"
-        return Chooser(targets, task, self._tuned, self.policy or DEFAULT)
+        return Chooser(targets, task, self._tuned, check_policy(self.policy))
 
     @property
     def _tuned(self) -> bool:
@@ -319,7 +319,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 "gamma='tune' needs a kernel of its own, but an approximation was passed. Pass one of them."
             )
         n = count_objects(objects)
-        policy = self.policy or DEFAULT
+        policy = check_policy(self.policy)
         blocks, rank = (1, n) if n <= policy.exact_rows else policy.tuning_shape
         self.selection_ = chooser(
             objects, kernel, n_blocks=blocks, rank=rank, seed=seed_from(self.random_state), verbose=self.verbose

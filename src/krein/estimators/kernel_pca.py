@@ -33,7 +33,7 @@ from krein.factorization.blocksparse import DENSE_LIMIT
 from krein.factorization.core import core_frobenius
 from krein.kernels import Kernel, Precomputed, is_vectors
 from krein.kernels.collections import is_sparse
-from krein.policy import DEFAULT
+from krein.policy import check_policy
 
 __all__ = ["Centred", "KernelPCA"]
 
@@ -368,7 +368,7 @@ approximation, policy, random_state, n_jobs, verbose
         self.X_transformed_fit_ = Z = self._coordinates()
         targets = np.asarray(objects, dtype=np.float64)
         weights, ridges = np.ones(len(Z)), np.full(targets.shape[1], float(self.alpha))
-        policy, route = self.policy or DEFAULT, self.route_
+        policy, route = check_policy(self.policy), self.route_
         exactly = isinstance(route, Exact) or (isinstance(route, Given) and route.request["rank"] != self.rank)
         if exactly and len(Z) <= policy.ridge_rows and is_psd(kernel, Z, policy):
             dual = solve_exactly(kernel, Z, weights, targets, ridges)

@@ -35,7 +35,7 @@ from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
-from krein.policy import DEFAULT
+from krein.policy import check_policy
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 
 __all__ = ["KernelRidge", "KernelRidgeClassifier"]
@@ -111,7 +111,7 @@ class _Ridge(KernelMachine):
         route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
-        few = fixed is None and len(task.targets) <= (self.policy or DEFAULT).loo_rows  # all are left out in turn
+        few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # all are left out in turn
         if isinstance(route, Exact) and route.psd and not few:
             dual = self._learn_exactly(objects, kernel, task, fixed)
             if dual is not None:
@@ -164,7 +164,7 @@ class _Ridge(KernelMachine):
 
         Alpha is chosen on some of the rows.
         """
-        n, policy = len(task.targets), self.policy or DEFAULT
+        n, policy = len(task.targets), check_policy(self.policy)
         if fixed is None:
             some = np.sort(stream(seed_from(self.random_state), 18).choice(n, policy.loo_rows, replace=False))
             few = whole_approximation(take(objects, some), kernel).factorization

@@ -21,7 +21,7 @@ from krein.errors import IndefiniteError
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.validation import off_sphere
-from krein.policy import DEFAULT, Policy
+from krein.policy import Policy, check_policy
 
 __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
@@ -127,7 +127,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
             f"refine='exact' needs a psd kernel, and {kernel!r} is none. Leave refine at its default; correction "
             "says what is done about negative eigenvalues."
         )
-    policy = machine.policy or DEFAULT
+    policy = check_policy(machine.policy)
     request = {name: getattr(machine, name) for name in REQUEST_PARAMETERS}
     said, n = given_shape(machine), count_objects(objects)
     if machine.approximation is not None:

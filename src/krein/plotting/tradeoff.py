@@ -136,7 +136,7 @@ class MemoryDisplay:
         if choice is None or not choice.tried:
             return cls.from_approximation(built, ax=ax)
         spots = [
-            Spot(t.n_blocks, t.rank, t.nbytes, t.score, series="coupled" if t.coupled else "on their own")
+            Spot(t.n_blocks, t.rank, t.nbytes, t.score, series="coupled" if t.coupled else "uncoupled")
             for t in choice.tried
         ]
         chosen = None if choice.best is None else spots[choice.best]

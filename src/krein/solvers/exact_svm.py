@@ -26,7 +26,7 @@ from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, 
 from krein.solvers.dual import Dual
 from krein.solvers.kernel_values import Cache, Groups, KernelValues, is_quick
 from krein.solvers.problem import FLOOR, central_multiplier
-from krein.solvers.refine import ALLOWED, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
+from krein.solvers.refine import ALLOWED, POLISHED_ROWS, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
 
 __all__ = ["Classes", "choose_solver", "is_narrow", "solve_classes", "solve_exactly"]
 
@@ -39,8 +39,6 @@ MATRIX_ROWS = 1500
 # has all rows if it has the kernel by name, and the matrix up to WIDE_MATRIX_ROWS rows if not.
 NARROW_BOX = 10.0
 WIDE_MATRIX_ROWS = 5000
-# A tol below LIBSVM's is met on the matrix, to rounding, up to POLISHED_ROWS rows.
-POLISHED_ROWS = 3000
 # Up to TINY_ROWS rows every tol is met to rounding: it takes no time, and rows of weight 2 are then rows given twice.
 TINY_ROWS = 100
 # LIBSVM makes at most this many steps if max_iter is not given. Tasks that need more are left to the other solvers.

@@ -64,7 +64,8 @@ SMALLEST_BLOCK = 500
 STEPS_PER_ROW = 200
 # Single precision may cost this share of the allowed violation, by rounding.
 ROUNDING_SHARE = 0.5
-# An active-set polish is used for a smaller tol if at most POLISHED_ROWS coefficients are not zero.
+# A tol below LIBSVM's is met by an active-set polish if at most POLISHED_ROWS coefficients are not zero, and by the
+# dense matrix (`exact_svm`) if there are no more rows than that.
 POLISHED_ROWS = 3000
 
 

@@ -69,7 +69,7 @@ from krein.kernels.collections import rows
 from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
-from krein.policy import DEFAULT, check_policy
+from krein.policy import check_policy
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -234,7 +234,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
         It has ``policy.process_rows`` rows drawn at random. Others are held out to score it; the approximation has the
         score of the best shape, at the parameters learned for the exact process.
         """
-        policy, n = self.policy or DEFAULT, len(whole.y)
+        policy, n = check_policy(self.policy), len(whole.y)
         rows = policy.process_rows
         asked = given_shape(self) or not isinstance(self.route_, ByScore) or np.ndim(self.alpha) > 0
         if asked or not (is_vectors(X) and declared_psd(kernel) and 2 <= rows <= n - LEAST_HELD_OUT_ROWS):
@@ -285,7 +285,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
 
     def _learned(self, start: Any, whole: Group) -> Any:
         """The kernel with the parameters of most evidence; those for a flip only if the fit will use a flip."""
-        seed, policy = seed_from(self.random_state), self.policy or DEFAULT
+        seed, policy = seed_from(self.random_state), check_policy(self.policy)
         for how in ("none",) if self._psd else (self.correction, "clip"):
             found = learn(
                 start, whole, how=how, optimizer=self.optimizer, restarts=self.n_restarts_optimizer,
