@@ -301,9 +301,9 @@ def _sampled_basis(
     usual = _longest(first)
     for part, block in other_rows(objects, members, tried, landmarks, own, evaluator):
         Q[part] = block @ right
+    spots = _sample(Q[tried], tried, n, math.ceil(effort.sampled * Q.shape[1]), rng)
     U, R = orthonormalise(Q)
     extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
-    spots = _sample(U, math.ceil(effort.sampled * U.shape[1]), rng)
     inverse, inner = _inverse(U[spots].astype(np.float64)), None
     if len(tried) == len(spots) == n and first.dtype == np.float64 and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
@@ -344,16 +344,15 @@ def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
     return np.asarray(T if start is None else start @ T)
 
 
-def _sample(U: Array, count: int, rng: np.random.Generator) -> Indices:
-    """Return ``count`` rows that determine every direction: the pivots of a QR of Uᵀ, and random ones."""
-    n, k = U.shape
+def _sample(Q: Array, tried: Indices, n: int, count: int, rng: np.random.Generator) -> Indices:
+    """Return ``count`` of n rows that determine every direction: pivots among those ``tried``, whose Q is given.
+
+    The others are uniform. No sum over all rows has a part in it, so that the same rows are sampled wherever they lie.
+    """
+    k = Q.shape[1]
     if count >= n or k == 0:
         return np.arange(min(count, n))
-    spots = np.arange(n)
-    if n > CANDIDATES_PER_RANK * k:
-        weight = np.einsum("ij,ij->i", U, U).astype(np.float64) + 1e-9 * k / n
-        spots = rng.choice(n, CANDIDATES_PER_RANK * k, replace=False, p=weight / weight.sum())
-    pivots = spots[scipy.linalg.qr(U[spots].T, mode="r", pivoting=True, check_finite=False)[1][:k]]
+    pivots = tried[scipy.linalg.qr(Q.T, mode="r", pivoting=True, check_finite=False)[1][:k]]
     left = np.ones(n, dtype=bool)
     left[pivots] = False
     return np.sort(np.concatenate([pivots, rng.choice(np.flatnonzero(left), count - k, replace=False)]))
