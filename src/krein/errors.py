@@ -19,6 +19,7 @@ __all__ = [
     "KreinError",
     "KreinWarning",
     "ModelFileError",
+    "ResourceError",
     "is_number",
     "one_of",
     "positive",
@@ -46,6 +47,10 @@ class KernelError(KreinError):
 
 class IndefiniteError(KreinError):
     """A psd matrix was needed and an indefinite one was given."""
+
+
+class ResourceError(KreinError, RuntimeError):
+    """Memory, a disk, a file or a cluster that does not give what a fit needs."""
 
 
 class KreinWarning(UserWarning):

@@ -22,7 +22,7 @@ from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.factorization.storage import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
-from krein.kernels.collections import is_sparse
+from krein.kernels.collections import is_sparse, precise
 
 __all__ = ["LandmarkMap", "Sketch", "nystrom", "object_bytes", "other_rows", "right_divide", "sketch"]
 
@@ -211,14 +211,19 @@ def other_rows(
     objects: Any, members: Indices, known: Indices, landmarks: Any, self_similarities: Array | None,
     evaluator: Evaluator,
 ) -> Iterator[tuple[Indices, Array]]:  # fmt: skip
-    """Yield (positions, similarities to the landmarks) of the members that are not at ``known``, a few at a time."""
+    """Yield (positions, similarities to the landmarks) of the members that are not at ``known``, a few at a time.
+
+    They are evaluated in float64 if the landmarks are.
+    """
     rest = np.ones(len(members), dtype=bool)
     rest[known] = False
     others = np.flatnonzero(rest)
     step = max(1, evaluator.chunk_entries // max(1, count_objects(landmarks)))
+    precisely = getattr(landmarks, "dtype", None) == np.float64
     for start in range(0, len(others), step):
         part = others[start : start + step]
-        yield part, evaluator.cross(take(objects, members[part]), landmarks, self_similarities)
+        rows = take(objects, members[part])
+        yield part, evaluator.cross(precise(rows) if precisely else rows, landmarks, self_similarities)
 
 
 def _bounded(

@@ -19,14 +19,24 @@ from krein.errors import InputError
 from krein.kernels import Evaluator, count_objects, take
 from krein.kernels.collections import is_sparse
 
-__all__ = ["ALLOCATIONS", "CANDIDATES", "LANDMARKS", "PER_RANK", "allocate", "choose_landmarks"]
+__all__ = [
+    "ALLOCATIONS",
+    "CANDIDATES",
+    "LANDMARKS",
+    "PER_RANK",
+    "allocate",
+    "among",
+    "candidate_places",
+    "choose_landmarks",
+]
 
 LANDMARKS = ("uniform", "kmeans++", "rpcholesky", "leverage")
 ALLOCATIONS = ("equal", "spectral", "size")
 # A basis of rank k has PER_RANK * k landmarks, as in the published code.
 PER_RANK = 2
-# Rules other than "uniform" choose among at most CANDIDATES members of a cluster.
-CANDIDATES = 4096
+# Rules other than "uniform" choose among CANDIDATES_PER_LANDMARK members of a cluster for each landmark, but among
+# FEWEST_CANDIDATES at least and CANDIDATES at most.
+CANDIDATES_PER_LANDMARK, FEWEST_CANDIDATES, CANDIDATES = 8, 512, 4096
 # A pivoted Cholesky factorization has broken down when a residual is MAX_GROWTH times the largest self-similarity.
 MAX_GROWTH = 1e3
 
@@ -49,9 +59,21 @@ def choose_landmarks(
         return members
     if rule == "uniform":
         return np.sort(rng.choice(members, count, replace=False))
-    most = max(CANDIDATES, count)
-    spots = np.sort(rng.choice(len(members), most, replace=False)) if len(members) > most else np.arange(len(members))
-    candidates = take(objects, members[spots])
+    spots = candidate_places(len(members), count, rng)
+    return np.sort(members[spots[among(take(objects, members[spots]), count, rule, evaluator, rng, places)]])
+
+
+def candidate_places(n: int, count: int, rng: np.random.Generator) -> Indices:
+    """The members of a cluster of n, ascending, among which ``count`` landmarks are chosen."""
+    most = max(count, min(CANDIDATES, max(FEWEST_CANDIDATES, CANDIDATES_PER_LANDMARK * count)))
+    return np.sort(rng.choice(n, most, replace=False)) if n > most else np.arange(n)
+
+
+def among(
+    candidates: Any, count: int, rule: str, evaluator: Evaluator, rng: np.random.Generator,
+    places: Callable[[Any], Any] | None = None,
+) -> Indices:  # fmt: skip
+    """Which of the candidates are landmarks, by any rule but "uniform"."""
     if rule == "kmeans++":
         near = candidates if places is None else places(candidates)
         near = scaled(near, scale_of(near))  # squares of 1e200 would overflow
@@ -62,7 +84,7 @@ def choose_landmarks(
         chosen = _pivoted_cholesky(candidates, count, evaluator, rng)
     else:
         chosen = _leverage(candidates, count, evaluator, rng)
-    return np.sort(members[spots[_filled(chosen, count, len(spots), rng)]])
+    return _filled(chosen, count, count_objects(candidates), rng)
 
 
 def _spread(points: Any, count: int, rng: np.random.Generator) -> Indices:

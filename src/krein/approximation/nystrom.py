@@ -20,12 +20,12 @@ from krein.approximation.clusters import Partition
 from krein.approximation.landmarks import choose_landmarks
 from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
-from krein.approximation.shared import precise
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.factorization import stays_sparse
 from krein.kernels import Evaluator, Kernel, take
+from krein.kernels.collections import precise
 
 __all__ = ["features", "gram_of", "n_landmarks", "one_block"]
 
@@ -67,7 +67,7 @@ def one_block(request: Request, clusters: Partition, evaluator: Evaluator) -> Pa
         return None
     F: Array = np.empty((n, len(rows)), dtype=request.working)  # C / peak, with the rows of landmarks from W
     F[rows] = W / peak
-    for part, block in other_rows(objects, np.arange(n), rows, landmarks, own, evaluator):
+    for part, block in other_rows(objects, np.arange(n), rows, precise(landmarks), own, evaluator):
         F[part] = block if peak == 1.0 else block / block.dtype.type(peak)
     _divide(F, L)
     if not declared and _too_large(F, evaluator.diag(objects) / peak):

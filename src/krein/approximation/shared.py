@@ -31,9 +31,13 @@ from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.core import congruent, row_grams
 from krein.factorization.storage import orthonormalise
 from krein.kernels import Evaluator, take
-from krein.kernels.collections import is_sparse
+from krein.kernels.collections import precise
 
-__all__ = ["Draft", "Effort", "couple_by_samples", "draft", "draft_ranks", "finish", "precise", "strongest"]
+__all__ = [
+    "Draft", "Effort", "CANDIDATES_PER_RANK", "SampledBasis", "core_strip", "couple_by_samples", "draft", "draft_ranks", "finish", "inverse_of",
+    "draw_sample", "leading", "longest", "outside_landmarks", "partners_of", "sample_keys", "sample_places", "smallest",
+    "strongest", "tried_places",
+]  # fmt: skip
 
 # A core of up to SMALL_CORE rows is cheap. Each cluster then gets more columns, landmarks and sampled rows.
 SMALL_CORE = 1024
@@ -173,18 +177,18 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
         return choose_landmarks(request.objects, members, efforts[i].own, request.landmarks, evaluator, rng, places)
 
     pools = request.each(own, jobs, "landmarks")
-    partners = _partners(weights, c)
+    partners = partners_of(weights, c)
 
     def basis(i: int) -> SampledBasis:
         rng = stream(request.seed, 5, i)
-        outside = _outside_landmarks(pools, i, partners[i], strengths[i], clusters.sizes, efforts[i].outside, rng)
+        outside = outside_landmarks(pools, i, partners[i], strengths[i], clusters.sizes, efforts[i].outside, rng)
         rows = np.concatenate([pools[i], outside])
-        return _sampled_basis(request, clusters.members(i), rows, efforts[i], evaluator, rng)
+        return _sampled_basis(request, clusters, i, rows, efforts[i], evaluator, rng)
 
     found = request.each(basis, jobs, "bases")
 
     def strip(i: int) -> dict[tuple[int, int], Array]:
-        return _strip(request.objects, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
+        return core_strip(request.objects, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
 
     blocks: dict[tuple[int, int], Array] = {}
     for some in request.each(strip, jobs, "core"):
@@ -255,7 +259,7 @@ def _leading_columns(draft: Draft, ranks: Sequence[int]) -> Draft:
 # -- one cluster -------------------------------------------------------------------------------------------------------
 
 
-def _partners(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
+def partners_of(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
     """For each cluster those it is coupled to, itself included."""
     found: list[list[int]] = [[] for _ in range(c)]
     for i, j in weights:
@@ -265,7 +269,7 @@ def _partners(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
     return found
 
 
-def _outside_landmarks(
+def outside_landmarks(
     pools: list[Indices], i: int, partners: list[int], strengths: Array, sizes: Indices, count: int,
     rng: np.random.Generator,
 ) -> Indices:  # fmt: skip
@@ -285,38 +289,41 @@ def _outside_landmarks(
 
 
 def _sampled_basis(
-    request: Request, members: Indices, rows: Indices, effort: Effort, evaluator: Evaluator, rng: np.random.Generator
-) -> SampledBasis:
+    request: Request, clusters: Partition, i: int, rows: Indices, effort: Effort, evaluator: Evaluator,
+    rng: np.random.Generator,
+) -> SampledBasis:  # fmt: skip
     """Return U_i, its map, S_i and P_i. Each member is compared with each landmark once."""
-    objects, n = request.objects, len(members)
+    objects, members = request.objects, clusters.members(i)
+    n = len(members)
     landmarks = take(objects, rows)
     own = evaluator.own(landmarks)
-    n_tried = ROWS_PER_LANDMARK * len(rows)
-    tried = np.sort(rng.choice(n, n_tried, replace=False)) if n_tried < n else np.arange(n)
-    first = evaluator.cross(take(objects, members[tried]), landmarks, own)
-    transform = _leading(first, min(effort.columns, n), rng)
-    right = transform.astype(first.dtype)
-    Q: Array = np.empty((n, right.shape[1]), dtype=request.working, order="F")
-    Q[tried] = first @ right
-    usual = _longest(first)
-    for part, block in other_rows(objects, members, tried, landmarks, own, evaluator):
-        Q[part] = block @ right
-    spots = _sample(Q[tried], tried, n, math.ceil(effort.sampled * Q.shape[1]), rng)
+    tried = tried_places(n, len(rows), rng)
+    first = evaluator.cross(precise(take(objects, members[tried])), precise(landmarks), own)
+    transform = leading(first, min(effort.columns, n), rng)
+    usual = longest(first)
+    Q: Array = np.empty((n, transform.shape[1]), dtype=request.working, order="F")
+    Q[tried] = first @ transform
+    for part, block in other_rows(objects, members, tried, precise(landmarks), own, evaluator):
+        Q[part] = block @ transform
     U, R = orthonormalise(Q)
+    drawn = draw_sample(n, U.shape[1], effort.sampled, rng)
+    keys = sample_keys(request.seed, i, np.arange(n), np.einsum("ij,ij->i", U, U))
+    heavy = np.sort(smallest(keys, CANDIDATES_PER_RANK * U.shape[1]))
+    spots = sample_places(U[heavy].astype(np.float64), heavy, drawn)
     extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
-    inverse, inner = _inverse(U[spots].astype(np.float64)), None
-    if len(tried) == len(spots) == n and first.dtype == np.float64 and np.array_equal(rows[:n], members):
+    inverse, inner = inverse_of(U[spots].astype(np.float64)), None
+    if len(tried) == len(spots) == n and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
     return SampledBasis(U, extension, members[spots], inverse, inner)
 
 
-def _longest(block: Array) -> float:
+def longest(block: Array) -> float:
     """The largest norm of a row."""
     peak = float(np.abs(block).max(initial=0.0)) or 1.0
     return peak * math.sqrt(float(((block / peak) ** 2).sum(1).max(initial=0.0)))
 
 
-def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
+def leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
     """Return T (l, k) such that A T is orthonormal and spans the k <= ``rank`` leading left singular vectors of A.
 
     Subspace iteration is used where it saves work: it is accurate enough, as directions are sorted again by the core.
@@ -344,21 +351,52 @@ def _leading(A: Array, rank: int, rng: np.random.Generator) -> Array:
     return np.asarray(T if start is None else start @ T)
 
 
-def _sample(Q: Array, tried: Indices, n: int, count: int, rng: np.random.Generator) -> Indices:
-    """Return ``count`` of n rows that determine every direction: pivots among those ``tried``, whose Q is given.
+def tried_places(n: int, n_landmarks: int, rng: np.random.Generator) -> Indices:
+    """The rows of a cluster of n, ascending, from which its leading directions are computed."""
+    count = ROWS_PER_LANDMARK * n_landmarks
+    return np.sort(rng.choice(n, count, replace=False)) if count < n else np.arange(n)
 
-    The others are uniform. No sum over all rows has a part in it, so that the same rows are sampled wherever they lie.
+
+def sample_keys(seed: int, cluster: int, places: Indices, squares: Array) -> Array:
+    """One number for each row of a cluster: the smallest are a draw by |u(x)|² without replacement.
+
+    They are exponential numbers divided by the weights. The numbers belong to (seed, cluster, place), whoever asks for
+    them, as they come from a hash, the finalizer of splitmix64.
     """
-    k = Q.shape[1]
-    if count >= n or k == 0:
-        return np.arange(min(count, n))
-    pivots = tried[scipy.linalg.qr(Q.T, mode="r", pivoting=True, check_finite=False)[1][:k]]
-    left = np.ones(n, dtype=bool)
-    left[pivots] = False
-    return np.sort(np.concatenate([pivots, rng.choice(np.flatnonzero(left), count - k, replace=False)]))
+    start = np.uint64((seed * 0x9E3779B97F4A7C15 + (cluster + 1) * 0xD1B54A32D192ED03) % 2**64)
+    with np.errstate(over="ignore"):
+        x = (places.astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) + 0.5
+    return -np.log(uniform / 2.0**53) / np.maximum(squares, np.finfo(np.float32).tiny)
 
 
-def _inverse(rows: Array) -> Array:
+def smallest(keys: Array, count: int) -> Indices:
+    """Where the ``count`` smallest keys are, in no order."""
+    return np.argpartition(keys, count - 1)[:count] if 0 < count < len(keys) else np.arange(min(count, len(keys)))
+
+
+def draw_sample(n: int, k: int, per_column: float, rng: np.random.Generator) -> Indices:
+    """Draw the uniform part of a sample of ``per_column`` rows for each of k columns: places among n rows."""
+    count = min(n, math.ceil(per_column * k))
+    return rng.choice(n, count, replace=False) if count < n else np.arange(n)
+
+
+def sample_places(U: Array, candidates: Indices, drawn: Indices) -> Indices:
+    """The sample of a cluster, ascending: pivots among the ``candidates``, whose rows of U are given, and drawn ones.
+
+    The pivots determine every direction.
+    """
+    k = U.shape[1]
+    if k == 0 or len(drawn) <= k:
+        return np.sort(drawn)
+    pivots = candidates[scipy.linalg.qr(U.T, mode="r", pivoting=True, check_finite=False)[1][:k]]
+    others = drawn[~np.isin(drawn, pivots)]
+    return np.sort(np.concatenate([pivots, others[: len(drawn) - len(pivots)]]))
+
+
+def inverse_of(rows: Array) -> Array:
     """The pseudo-inverse of the sampled rows of U, without directions that they do not determine."""
     if rows.size == 0:
         return rows.T
@@ -371,7 +409,7 @@ def _inverse(rows: Array) -> Array:
     return np.asarray((vt[kept].T / s[kept]) @ u[:, kept].T)
 
 
-def _strip(
+def core_strip(
     objects: Any, bases: list[SampledBasis], i: int, columns: list[int], weights: dict[tuple[int, int], float],
     evaluator: Evaluator,
 ) -> dict[tuple[int, int], Array]:  # fmt: skip
@@ -408,10 +446,3 @@ def _batches(sizes: list[int], limit: int) -> Iterator[slice]:
         held += size
     if start < len(sizes):
         yield slice(start, len(sizes))
-
-
-def precise(objects: Any) -> Any:
-    """Vectors in float64; other objects as they are."""
-    if (isinstance(objects, np.ndarray) or is_sparse(objects)) and objects.dtype == np.float32:
-        return objects.astype(np.float64)
-    return objects

@@ -19,7 +19,7 @@ from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError
 from krein.factorization.storage import gram, orthonormalise, product, tiles, transposed_product
 
-__all__ = ["Bases"]
+__all__ = ["Bases", "sparse_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,17 +137,7 @@ class Bases(Sequence[Any]):
 
     def rows(self, wanted: Indices) -> sp.csr_matrix:
         """The rows ``wanted`` of U, sparse: each has the columns of its own block alone."""
-        parts = self.by_block(wanted)
-        sizes = np.zeros(len(wanted), dtype=np.int64)
-        for i, here, _ in parts:
-            sizes[here] = self.ranks[i]
-        pointer = np.concatenate([[0], np.cumsum(sizes)])
-        data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
-        for i, here, local in parts:
-            cols = self.spans[i][1]
-            spots = pointer[here][:, None] + np.arange(self.ranks[i])
-            data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
-        return sp.csr_matrix((data, columns, pointer), shape=(len(wanted), self.rank))
+        return sparse_rows(self.by_block(wanted), len(wanted), self.ranks, self.spans)
 
     # -- block by block --------------------------------------------------------------------------------------------
 
@@ -156,6 +146,10 @@ class Bases(Sequence[Any]):
         places = self._positions[wanted]
         met = np.searchsorted(np.cumsum(self.sizes), places, side="right")
         return [(i, here, self.local(i, places[here] - self.spans[i][0].start)) for i, here in grouped(met)]
+
+    def at(self, wanted: Sequence[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
+        """For each (block, places within it): the caller's rows there, and those rows of U_i."""
+        return [(self.members(i)[places], self.local(i, places)) for i, places in wanted]
 
     def local(self, i: int, places: Any) -> Array:
         """The rows of U_i at ``places`` within block i, in float64."""
@@ -209,3 +203,19 @@ class Bases(Sequence[Any]):
         for i, V in enumerate(turns):
             held[i] = held[i] if V is None else held[i] @ V
         return replace(self, blocks=tuple(held)) if self.maps is None else replace(self, maps=tuple(held))
+
+
+def sparse_rows(
+    parts: Sequence[tuple[int, Indices, Array]], n: int, ranks: Sequence[int], spans: Sequence[tuple[slice, slice]]
+) -> sp.csr_matrix:
+    """n rows of U from (block, which of the rows lie in it, their rows of U_i)."""
+    sizes = np.zeros(n, dtype=np.int64)
+    for i, here, _ in parts:
+        sizes[here] = ranks[i]
+    pointer = np.concatenate([[0], np.cumsum(sizes)])
+    data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
+    for i, here, local in parts:
+        cols = spans[i][1]
+        spots = pointer[here][:, None] + np.arange(ranks[i])
+        data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
+    return sp.csr_matrix((data, columns, pointer), shape=(n, sum(ranks)))

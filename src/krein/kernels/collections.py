@@ -15,7 +15,7 @@ from scipy import sparse
 
 from krein.errors import InputError, KernelError
 
-__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "rows", "take"]
+__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "precise", "rows", "take"]
 
 
 def is_sparse(X: Any) -> bool:
@@ -48,6 +48,13 @@ def take(X: Any, indices: Any) -> Any:
 def rows(X: Any, part: slice) -> Any:
     """Return the run ``part`` of X's objects; a view where X is an ndarray, so that streaming copies nothing."""
     return X.tocsr()[part] if is_sparse(X) else X[part]
+
+
+def precise(objects: Any) -> Any:
+    """Vectors in float64; other objects as they are."""
+    if (isinstance(objects, np.ndarray) or is_sparse(objects)) and objects.dtype == np.float32:
+        return objects.astype(np.float64)
+    return objects
 
 
 def is_vectors(X: Any) -> bool:

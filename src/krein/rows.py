@@ -1,0 +1,172 @@
+"""Rows that lie elsewhere, as a collection of vectors: a source in, pieces that an engine visits out.
+
+Everything that takes a collection of vectors takes `Rows`: `krein.kernels.count_objects` and `take` know them. What
+needs all rows visits the pieces, one after the other or on a cluster, and never holds them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from krein.arrays import Array, Indices
+from krein.engines import Engine, Here
+from krein.errors import InputError, ResourceError
+from krein.sources import Source
+
+__all__ = ["Chunk", "Rows", "Run", "Survey"]
+
+# Without a memory limit the rows of a piece take this many bytes, with what is computed of them.
+PIECE_BYTES = 2**27
+# A piece takes this share of the memory limit at most.
+PIECE_SHARE = 1 / 8
+# Beside its features a row takes about this many bytes while it is worked on.
+ROW_BYTES = 512
+# This many rows are converted to float64 at a time.
+TILE_ROWS = 8192
+# A piece has at least this many rows.
+FEWEST_ROWS = 4096
+
+
+class Run(NamedTuple):
+    """A run of the rows of a source."""
+
+    source: Source
+    start: int
+    stop: int
+
+    def read(self) -> Array:
+        return self.source.read(self.start, self.stop)
+
+    def take(self, places: Indices) -> Array:
+        return self.source.take(np.asarray(places, dtype=np.intp) + self.start)
+
+
+class Chunk(NamedTuple):
+    """Rows in the memory of whoever holds them."""
+
+    X: Array
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.X)
+
+    def read(self) -> Array:
+        return self.X
+
+    def take(self, places: Indices) -> Array:
+        return self.X[places]
+
+
+class Survey(NamedTuple):
+    """What one visit to all rows finds out: enough to check them and to bind a kernel."""
+
+    n: int
+    n_bad: int  # numbers that are NaN or infinite
+    first_bad: int  # the first row with one, or n
+    largest: float  # the largest magnitude
+    mean: float
+    squares: float  # the sum of squared differences from the mean, over all numbers
+    off_sphere: int  # rows whose length is not 1
+
+    @property
+    def variance(self) -> float:
+        return self.squares / max(1, self.n)
+
+
+class Rows:
+    """Rows in pieces. ``held`` are the pieces, or what stands for them on a cluster, ``cuts`` their first rows and n."""
+
+    def __init__(
+        self, source: Source, engine: Engine, held: Sequence[Any], cuts: Sequence[int], checkpoints: Any = None
+    ) -> None:
+        self.shape, self.dtype = tuple(source.shape), np.dtype(source.dtype)
+        self._source: Source | None = source
+        self._engine: Engine | None = engine
+        self.held, self.cuts = list(held), np.asarray(cuts)
+        self.checkpoints = checkpoints
+
+    @classmethod
+    def of(
+        cls, source: Source, *, memory_limit: float | None = None, n_jobs: int = 1, verbose: int = 0,
+        checkpoints: Any = None,
+    ) -> Rows:  # fmt: skip
+        """The rows of a source in pieces that this process visits."""
+        room = PIECE_BYTES if memory_limit is None else PIECE_SHARE * memory_limit
+        row = ROW_BYTES + source.shape[1] * np.dtype(source.dtype).itemsize
+        cuts = source.bounds(max(FEWEST_ROWS, int(room / max(1, n_jobs) / row)))
+        held = [Run(source, a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return cls(source, Here(n_jobs, verbose, checkpoints), held, cuts, checkpoints)
+
+    @property
+    def source(self) -> Source:
+        if self._source is None:
+            raise ResourceError(
+                "The training rows were read from elsewhere and let go of after the fit. Pass them again."
+            )
+        return self._source
+
+    @property
+    def engine(self) -> Engine:
+        assert self.source is not None
+        assert self._engine is not None
+        return self._engine
+
+    def take(self, indices: Any) -> Array:
+        """Rows by number, in memory."""
+        return np.asarray(self.source.take(np.asarray(indices, dtype=np.intp)), dtype=self.dtype)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """Check all rows and describe them: one visit."""
+        found: Survey = self.engine.visit(_survey, self.held, plus=_merged, what="reading", name="survey")[1]
+        if found.n_bad:
+            raise InputError(
+                f"X contains NaN or infinity: {found.n_bad} of the values of rows of shape {self.shape}, the first in "
+                f"row {found.first_bad}. Impute or drop them first."
+            )
+        return found
+
+    def close(self) -> None:
+        """Let go of the source, the pieces and the engine; shape and type stay."""
+        self._source, self._engine, self.held = None, None, []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "dtype": self.dtype, "_source": None, "_engine": None, "held": [], "cuts": self.cuts,
+                "checkpoints": None}  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Rows{self.shape} of {self.dtype}"
+
+
+def _survey(rows: Any) -> tuple[Any, Survey]:
+    X = np.asarray(rows.read())
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = bool(np.isfinite(X.sum(dtype=np.float64)))
+        if not finite:
+            bad = ~np.isfinite(X)
+            if bad.any():
+                return rows, Survey(X.size, int(bad.sum()), rows.start + int(np.argmax(bad.any(1))), 0.0, 0.0, 0.0, 0)
+        lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    largest = max(float(X.max(initial=0.0)), -float(X.min(initial=0.0)))
+    unit = largest or 1.0
+    tiles = [slice(a, a + TILE_ROWS) for a in range(0, len(X), TILE_ROWS)]
+    mean = sum(float((X[part].astype(np.float64) / unit).sum()) for part in tiles) / max(1, X.size)
+    squares = sum(float(np.square(X[part].astype(np.float64) / unit - mean).sum()) for part in tiles)
+    off = int((np.abs(lengths - 1.0) > 1e-3).sum())
+    with np.errstate(over="ignore"):
+        return rows, Survey(X.size, 0, rows.stop, largest, mean * unit, squares * unit * unit, off)
+
+
+def _merged(a: Survey, b: Survey) -> Survey:
+    """The survey of both parts (Chan's update of mean and squares)."""
+    n, apart = a.n + b.n, b.mean - a.mean
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Survey(
+            n, a.n_bad + b.n_bad, a.first_bad if a.n_bad else b.first_bad, max(a.largest, b.largest),
+            a.mean + apart * b.n / n, a.squares + b.squares + apart * apart * a.n * b.n / n, a.off_sphere + b.off_sphere,
+        )  # fmt: skip
