@@ -19,6 +19,7 @@ __all__ = [
     "KreinError",
     "KreinWarning",
     "ModelFileError",
+    "ResourceError",
     "is_number",
     "one_of",
     "positive",
@@ -46,6 +47,10 @@ class KernelError(KreinError):
 
 class IndefiniteError(KreinError):
     """A psd matrix was needed and an indefinite one was given."""
+
+
+class ResourceError(KreinError, RuntimeError):
+    """A disk, a file or a cluster that did not hold what a fit needs: no room, no access, or rows that changed."""
 
 
 class KreinWarning(UserWarning):

@@ -1,0 +1,64 @@
+"""Blocks from svmlight files, from functions that return iterators, and from iterators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn  # sklearn.datasets is loaded on first use
+
+from krein.arrays import strips
+from krein.errors import InputError
+from krein.sources.source import file_facts, token_of
+from krein.sources.spool import BLOCK_NUMBERS, Blocks
+
+__all__ = ["iterator_blocks", "svmlight_blocks"]
+
+# An svmlight file is read in runs of this many bytes.
+RUN_BYTES = 1 << 23
+# The largest number of columns a sparse matrix with 32-bit indices can have; the file says how many it has.
+MOST_COLUMNS = 2**31 - 1
+
+
+def iterator_blocks(blocks: Iterator[Any] | Callable[[], Iterator[Any]]) -> Blocks:
+    """Return the blocks of an iterator, or of the one a function returns, over X or tuples (X, y)."""
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for block in blocks() if callable(blocks) else blocks:
+            yield block if isinstance(block, tuple) and len(block) == 2 else (block, None)
+
+    return Blocks("the iterator of blocks", read)
+
+
+def svmlight_blocks(path: Path) -> Blocks:
+    """Return the blocks of an svmlight file, with its labels as the target.
+
+    Columns are counted from 1 unless one of them is 0, as `sklearn.datasets.load_svmlight_file` does.
+    """
+    what, n_rows, low, high = str(path), 0, 1, 0
+    for X, _ in _runs(path, MOST_COLUMNS, True):
+        n_rows += X.shape[0]
+        if X.nnz:
+            low, high = min(low, int(X.indices.min())), max(high, int(X.indices.max()))
+    if n_rows == 0:
+        raise InputError(f"{what} holds no rows.")
+    width = max(1, high + 1 - low)
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for X, y in _runs(path, width, low == 0):
+            for rows in strips(X.shape[0], width, BLOCK_NUMBERS):
+                yield X[rows].toarray(), y[rows]
+
+    return Blocks(what, read, lambda: token_of("svmlight", file_facts(path)), n_rows)
+
+
+def _runs(path: Path, width: int, zero_based: bool) -> Iterator[tuple[Any, Any]]:
+    for offset in range(0, file_facts(path)[1], RUN_BYTES):
+        try:
+            yield sklearn.datasets.load_svmlight_file(
+                str(path), n_features=width, zero_based=zero_based, offset=offset, length=RUN_BYTES, dtype=np.float64
+            )
+        except (ValueError, OverflowError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read as svmlight: {str(error).rstrip('.')}.") from error
