@@ -527,6 +527,19 @@ def test_a_missing_value_of_a_table_is_named_with_its_row(kind, column, X, label
         source_of(given, "label")
 
 
+def test_a_missing_target_of_a_dask_frame_is_named_with_its_row(X, tmp_path):
+    frame = table_with_target("dask", X, [None if i == 90 else "a" for i in range(N)], tmp_path)
+    with pytest.raises(InputError, match=r"row 90 \(the first is 0\) has no value in column 'label'"):
+        source_of(frame, "label")
+
+
+def test_missing_numbers_of_a_dask_frame_are_nan(X):
+    frames, pandas = package("dask.dataframe"), package("pandas")
+    frame = pandas.DataFrame({"a": pandas.array([1, None, 3], "Int64"), "b": [True, False, True]})
+    source, _ = source_of(frames.from_pandas(frame, npartitions=2))
+    np.testing.assert_array_equal(source.read(0, 3), [[1, 1], [np.nan, 0], [3, 1]])
+
+
 def test_numbers_of_every_width_booleans_and_decimals_are_features(tmp_path):
     from decimal import Decimal
 
@@ -572,6 +585,15 @@ def test_svmlight_files_are_read_as_scikit_learn_reads_them(zero_based, X, label
     np.testing.assert_array_equal(found, y)
     mine = np.arange(N)
     assert source_of(path, mine)[1] is mine
+
+
+@pytest.mark.parametrize("make", [npy, csv_file, svmlight, dask_frame])
+def test_the_target_may_be_an_npy_file(make, X, labels, tmp_path):
+    np.save(tmp_path / "y.npy", labels)
+    for path in (tmp_path / "y.npy", str(tmp_path / "y.npy")):
+        np.testing.assert_array_equal(source_of(make(X, tmp_path), path)[1], labels)
+    with pytest.raises(InputError, match=r"y: .*none\.npy cannot be read as an \.npy file"):
+        source_of(make(X, tmp_path), tmp_path / "none.npy")
 
 
 def test_blocks_may_hold_targets(X, labels):
@@ -657,9 +679,12 @@ def test_names_of_columns_need_a_table(X, tmp_path):
             source_of(given, columns=["f0"])
 
 
-def test_a_map_with_changes_of_its_own_is_refused(X, tmp_path):
-    with pytest.raises(InputError, match="mode 'c' holds changes that are not in its file"):
-        source_of(np.load(npy(X, tmp_path), mmap_mode="c"))
+def test_maps_whose_rows_are_not_in_a_file_count_as_data_in_memory(X, tmp_path):
+    assert source_of(np.load(npy(X, tmp_path), mmap_mode="c")) is None
+    assert source_of(memory_map(X[:, 0], tmp_path)) is None  # objects of another kind than rows
+    removed = memory_map(X, tmp_path)
+    os.unlink(tmp_path / "a.npy")
+    assert source_of(removed) is None
 
 
 def test_dask_chunks_of_columns_are_refused_with_the_way_out(X):

@@ -87,10 +87,8 @@ def test_nothing_temporary_is_left_after_an_error(temporary):
 def run(code, folder):
     """Run code in another process, whose temporary folder is ``folder``."""
     start = "import gc, os; import numpy as np; from krein.sources import source_of; "
-    settings = {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", start + code], capture_output=True, text=True, check=False, env=settings
-    )
+    command, settings = [sys.executable, "-c", start + code], {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -14,7 +14,7 @@ import numpy as np
 from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError
 from krein.sources.source import bounds_within, check_run, check_shape, check_take, float_type, token_of
-from krein.sources.tables import features_of, refuse_columns
+from krein.sources.tables import features_of, refuse_columns, refuse_missing
 
 __all__ = ["Collection", "dask_array", "dask_frame"]
 
@@ -93,7 +93,11 @@ def dask_frame(X: Any, y: Any, columns: Sequence[str] | None) -> tuple[Collectio
     refuse_columns([f"{column} ({kinds[column]})" for column in features if not is_numeric_dtype(kinds[column])], "X")
     dtype = np.result_type(np.float32, *(getattr(kinds[column], "numpy_dtype", kinds[column]) for column in features))
     rows = X[features].astype(dtype).to_dask_array(lengths=True)
-    return dask_array(rows, tuple(features)), y if name is None else np.asarray(X[name].compute())
+    if name is not None:
+        y = X[name].compute()
+        refuse_missing(np.asarray(y.isna()), name, 0, "X")
+        y = np.asarray(y)
+    return dask_array(rows, tuple(features)), y
 
 
 def _plain(block: Any, dtype: np.dtype[Any]) -> Array:

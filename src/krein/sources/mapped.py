@@ -91,16 +91,16 @@ def mapped_file(path: str | os.PathLike[str], columns: tuple[str, ...] | None = 
 
 
 def mapped_array(X: Any) -> Mapped | None:
-    """Return the rows of a memory map, or None if it is not, or no longer, a map of a named file."""
-    if X.filename is None or not isinstance(X._mmap, mmap.mmap):
+    """Return the rows of a memory map, or None if they cannot be found in a file again and count as data in memory.
+
+    That is so if the file was removed, and with mode "c", whose changes are not in the file.
+    """
+    if not (isinstance(X._mmap, mmap.mmap) and X.filename is not None and os.path.exists(X.filename)):
+        return None
+    if X.ndim != 2 or X.mode == "c":
         return None
     if X.mode != "r":
-        if X.mode == "c":
-            raise InputError(
-                "A memory map of mode 'c' holds changes that are not in its file. Map the file with mode 'r' or 'r+', "
-                "or pass np.array(X), which is in memory."
-            )
-        X.flush()
+        X.flush()  # or the file would change later
     return _mapped(X, None)
 
 

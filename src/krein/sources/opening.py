@@ -47,8 +47,8 @@ def source_of(
         `pyarrow.dataset.Dataset`; a polars LazyFrame; a Dask array or data frame; an iterator of blocks X or tuples
         (X, y), or a function without arguments that returns one.
     y : object, default=None
-        The target, or the name of its column if X is a table; that column is then no feature. A target in the blocks of
-        an iterator or in an svmlight file is used if y is None.
+        The target, the path of its .npy file, or the name of its column if X is a table; that column is then no
+        feature. A target in the blocks of an iterator or in an svmlight file is used if y is None.
     workdir : path, default=None
         Folder for the rows of tables, text files and iterators, which are written once to a file that can be read in
         any order. A complete file of the same rows is used again. None is a temporary folder that is removed with the
@@ -75,6 +75,8 @@ def source_of(
     >>> source_of(np.zeros((3, 2))) is None
     True
     """
+    if isinstance(y, str | os.PathLike) and Path(y).suffix == ".npy":
+        y = _target(y)
     if _is(X, "dask.dataframe", "DataFrame"):
         return dask_frame(X, y, columns)
     table = _table(X, y if isinstance(y, str) else None, columns)
@@ -146,6 +148,13 @@ def _path(X: Any) -> Path | None:
             f"{', '.join(known)}. Open HDF5 and zarr files and pass the array."
         )
     return path
+
+
+def _target(path: str | os.PathLike[str]) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"y: {os.fspath(path)} cannot be read as an .npy file of numbers or texts: {error}") from error
 
 
 def _is(X: Any, module: str, name: str) -> bool:

@@ -39,7 +39,8 @@ class Sliced:
 
     def bounds(self, target: int) -> list[int]:
         n, chunks = self.shape[0], getattr(self.array, "chunks", None)
-        return bounds_within([*range(0, n, chunks[0] if chunks else n), n], target)
+        step = chunks[0] if chunks and isinstance(chunks[0], int) else n
+        return bounds_within([*range(0, n, step), n], target)
 
     def read(self, start: int, stop: int) -> Array:
         check_run(start, stop, self.shape[0])

@@ -29,8 +29,8 @@ from krein.sources.source import file_facts
 __all__ = ["BLOCK_NUMBERS", "Blocks", "spooled"]
 
 ROWS, TARGET, RECORD = "rows.npy", "target.npy", "spool.json"
-# A block read from a file holds at most about this many numbers, 16 MiB in float64.
-BLOCK_NUMBERS = 1 << 21
+# A block read from a file holds at most about this many numbers, which fit a processor's cache: 2 MiB in float64.
+BLOCK_NUMBERS = 1 << 18
 # The system's numbers for: no space left, quota exceeded, file too large for the file system.
 NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG)
 
@@ -42,7 +42,7 @@ class Blocks:
     name: str  # what they come from, for messages
     read: Callable[[], Iterator[tuple[Any, Any]]]  # (rows, target or None) of each block
     token: Callable[[], str] | None = None  # changes when the rows do; None: nobody knows
-    n_rows: int | None = None  # where it is known beforehand
+    n_rows: Callable[[], int] | None = None  # None: nobody knows before the end
     columns: tuple[str, ...] | None = None  # names, of a table
     as_target: Callable[[Any], Any] | None = None  # what becomes of the whole target
 
@@ -225,7 +225,7 @@ def _header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
 
 
 def _check_room(blocks: Blocks, path: Path, row_bytes: int) -> None:
-    needed, free = (blocks.n_rows or 0) * row_bytes, shutil.disk_usage(path.parent).free
+    needed, free = row_bytes * (blocks.n_rows() if blocks.n_rows else 0), shutil.disk_usage(path.parent).free
     if needed > free:
         raise ResourceError(_no_room(path.parent, f"{needed:,}", free))
 

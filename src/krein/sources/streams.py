@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +38,24 @@ def svmlight_blocks(path: Path) -> Blocks:
 
     Columns are counted from 1 unless one of them is 0, as `sklearn.datasets.load_svmlight_file` does.
     """
-    what, n_rows, low, high = str(path), 0, 1, 0
-    for X, _ in _runs(path, MOST_COLUMNS, True):
-        n_rows += X.shape[0]
-        if X.nnz:
-            low, high = min(low, int(X.indices.min())), max(high, int(X.indices.max()))
-    if n_rows == 0:
-        raise InputError(f"{what} holds no rows.")
-    width = max(1, high + 1 - low)
+
+    @cache
+    def layout() -> tuple[int, int, int]:
+        """Return the number of rows, and the first column and the one after the last."""
+        n_rows, low, high = 0, 1, 0
+        for X, _ in _runs(path, MOST_COLUMNS, True):
+            n_rows += X.shape[0]
+            if X.nnz:
+                low, high = min(low, int(X.indices.min())), max(high, int(X.indices.max()))
+        return n_rows, low, max(high, low) + 1
 
     def read() -> Iterator[tuple[Any, Any]]:
-        for X, y in _runs(path, width, low == 0):
-            for rows in strips(X.shape[0], width, BLOCK_NUMBERS):
+        _, low, end = layout()
+        for X, y in _runs(path, end - low, low == 0):
+            for rows in strips(X.shape[0], end - low, BLOCK_NUMBERS):
                 yield X[rows].toarray(), y[rows]
 
-    return Blocks(what, read, lambda: token_of("svmlight", file_facts(path)), n_rows)
+    return Blocks(str(path), read, lambda: token_of("svmlight", file_facts(path)), lambda: layout()[0])
 
 
 def _runs(path: Path, width: int, zero_based: bool) -> Iterator[tuple[Any, Any]]:

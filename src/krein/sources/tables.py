@@ -21,7 +21,15 @@ from krein.sources.source import file_facts, token_of
 from krein.sources.spool import BLOCK_NUMBERS, Blocks
 from krein.tables import reading
 
-__all__ = ["csv_blocks", "dataset_blocks", "features_of", "lazy_blocks", "table_file_blocks"]
+__all__ = [
+    "csv_blocks",
+    "dataset_blocks",
+    "features_of",
+    "lazy_blocks",
+    "refuse_columns",
+    "refuse_missing",
+    "table_file_blocks",
+]
 
 # A target that is spelled like 007 or 1_0 is the name of a class, not a number.
 NAME_OF_CLASS = re.compile(r"[+-]?0\d|.*_")
@@ -77,13 +85,18 @@ def table_file_blocks(path: Path, y: str | None, columns: Sequence[str] | None) 
 
 def dataset_blocks(dataset: Any, y: str | None, columns: Sequence[str] | None, what: str = "the dataset") -> Blocks:
     """Return the blocks of a pyarrow.dataset.Dataset."""
+    datasets = _pyarrow("pyarrow.dataset")
+    # Reading ahead would hold hundreds of MiB of what is written to disk at once.
+    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
+    if isinstance(getattr(dataset, "format", None), datasets.ParquetFileFormat):
+        options["fragment_scan_options"] = datasets.ParquetFragmentScanOptions(
+            use_buffered_stream=True, pre_buffer=False
+        )
 
     def batches(names: list[str], n_rows: int) -> Iterator[Any]:
-        yield from dataset.to_batches(columns=names, batch_size=n_rows)
+        yield from dataset.to_batches(columns=names, batch_size=n_rows, **options)
 
-    with _readable(what):
-        n_rows = dataset.count_rows()
-    return _arrow_blocks(what, dataset.schema, batches, y, columns, _dataset_token(dataset), n_rows)
+    return _arrow_blocks(what, dataset.schema, batches, y, columns, _dataset_token(dataset), dataset.count_rows)
 
 
 def lazy_blocks(frame: Any, y: str | None, columns: Sequence[str] | None) -> Blocks:
@@ -107,7 +120,7 @@ def _arrow_blocks(
     y: str | None,
     columns: Sequence[str] | None,
     token: Callable[[], str] | None,
-    n_rows: int | None,
+    n_rows: Callable[[], int] | None,
 ) -> Blocks:
     features = features_of(schema.names, y, columns, what)
     types = {name: _numpy_type(schema.field(name).type) for name in features}
