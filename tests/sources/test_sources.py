@@ -575,7 +575,9 @@ def test_classes_spelled_like_numbers_with_zeros_keep_their_names(X, tmp_path):
 
 
 @pytest.mark.parametrize("zero_based", [True, False])
-def test_svmlight_files_are_read_as_scikit_learn_reads_them(zero_based, X, labels, tmp_path):
+@pytest.mark.parametrize("run_bytes", [1, 50, 333, 10**6])  # lines have 10 to 90 bytes
+def test_svmlight_files_are_read_as_scikit_learn_reads_them(zero_based, run_bytes, X, labels, tmp_path, monkeypatch):
+    monkeypatch.setattr("krein.sources.streams.RUN_BYTES", run_bytes)
     sparse = np.where(np.abs(X) > 0.5, X, 0).astype(np.float64)
     sparse[40] = 0.0
     path = svmlight(sparse, tmp_path, labels, zero_based)

@@ -86,7 +86,9 @@ def _facts(X: Any) -> str | None:
     """Return a token of the file of an h5py dataset or of the files in the folder of a zarr array."""
     if _is_hdf5(X):
         return token_of(file_facts(X.file.filename), X.name)
-    root = getattr(getattr(X, "store", None), "root", None)
-    if not isinstance(root, Path):
+    store = getattr(X, "store", None)
+    root = getattr(store, "root", None) or getattr(store, "path", None)  # zarr 3 and zarr 2
+    if not (isinstance(root, str | Path) and Path(root).is_dir()):
         return None
-    return token_of(str(X.path), *(file_facts(file) for file in sorted((root / X.path).rglob("*")) if file.is_file()))
+    files = sorted(file for file in Path(root, X.path).rglob("*") if file.is_file())
+    return token_of(str(X.path), *map(file_facts, files))

@@ -14,7 +14,7 @@ import numpy as np
 from krein.arrays import Array, Indices
 from krein.errors import InputError, ResourceError, whole_number
 
-__all__ = ["Source", "bounds_within", "check_run", "check_take", "file_facts", "float_type", "token_of"]
+__all__ = ["Source", "bounds_within", "check_run", "check_shape", "check_take", "file_facts", "float_type", "token_of"]
 
 
 class Source(Protocol):

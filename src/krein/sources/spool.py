@@ -54,7 +54,7 @@ def spooled(blocks: Blocks, workdir: str | os.PathLike[str] | None) -> tuple[Map
     """
     if workdir is not None:
         return _kept(blocks, Path(workdir)) or _written(blocks, Path(workdir))
-    with _storage("a temporary folder"):
+    with _storage(Path(tempfile.gettempdir())):
         folder = Path(tempfile.mkdtemp(prefix="krein-"))
     try:
         source, y = _written(blocks, folder)
@@ -231,7 +231,7 @@ def _check_room(blocks: Blocks, path: Path, row_bytes: int) -> None:
 
 
 @contextmanager
-def _storage(folder: Path | str, needed: int = 0) -> Iterator[None]:
+def _storage(folder: Path, needed: int = 0) -> Iterator[None]:
     """Turn errors of the disk into a ResourceError that says what was needed and where."""
     try:
         yield
@@ -245,7 +245,7 @@ def _storage(folder: Path | str, needed: int = 0) -> Iterator[None]:
         ) from error
 
 
-def _no_room(folder: Path | str, needed: str, free: int, reason: str = "no space left") -> str:
+def _no_room(folder: Path, needed: str, free: int, reason: str = "no space left") -> str:
     return (
         f"The rows of X need {needed} bytes in {folder}, where {free:,} bytes are free ({reason}). Free some, or pass "
         "a folder on a larger disk as workdir; without one the system's temporary folder is used (TMPDIR)."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sklearn  # sklearn.datasets is loaded on first use
 
 from krein.arrays import strips
@@ -17,7 +17,7 @@ from krein.sources.spool import BLOCK_NUMBERS, Blocks
 
 __all__ = ["iterator_blocks", "svmlight_blocks"]
 
-# An svmlight file is read in runs of this many bytes.
+# An svmlight file is read in runs of about this many bytes.
 RUN_BYTES = 1 << 23
 # The largest number of columns a sparse matrix with 32-bit indices can have; the file says how many it has.
 MOST_COLUMNS = 2**31 - 1
@@ -59,10 +59,12 @@ def svmlight_blocks(path: Path) -> Blocks:
 
 
 def _runs(path: Path, width: int, zero_based: bool) -> Iterator[tuple[Any, Any]]:
-    for offset in range(0, file_facts(path)[1], RUN_BYTES):
-        try:
-            yield sklearn.datasets.load_svmlight_file(
-                str(path), n_features=width, zero_based=zero_based, offset=offset, length=RUN_BYTES, dtype=np.float64
-            )
-        except (ValueError, OverflowError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} cannot be read as svmlight: {str(error).rstrip('.')}.") from error
+    """Yield the file in runs of whole lines. With its own offsets scikit-learn reads lines longer than a run twice."""
+    with path.open("rb") as file:
+        while lines := file.readlines(RUN_BYTES):
+            try:
+                yield sklearn.datasets.load_svmlight_file(
+                    io.BytesIO(b"".join(lines)), n_features=width, zero_based=zero_based
+                )
+            except (ValueError, OverflowError, UnicodeDecodeError) as error:
+                raise InputError(f"{path} cannot be read as svmlight: {str(error).rstrip('.')}.") from error
