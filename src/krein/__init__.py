@@ -12,7 +12,15 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
     from krein import bounds, datasets, preprocessing, report, truncation
     from krein.approximation import Approximation
     from krein.choosing import approximate
-    from krein.errors import IndefiniteError, InputError, KernelError, KreinError, KreinWarning, ModelFileError
+    from krein.errors import (
+        IndefiniteError,
+        InputError,
+        KernelError,
+        KreinError,
+        KreinWarning,
+        ModelFileError,
+        ResourceError,
+    )
     from krein.estimators import (
         MEKA,
         SVC,
@@ -96,6 +104,7 @@ __all__ = [
     "Policy",
     "Polynomial",
     "Precomputed",
+    "ResourceError",
     "Sigmoid",
     "SpectralClustering",
     "Spectrum",
@@ -124,7 +133,7 @@ __version__ = "0.1.0"
 _ROOMS = {
     "approximation": "Approximation",
     "choosing": "approximate",
-    "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
+    "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError ResourceError",
     "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier OneClassSVM "
     "SpectralClustering clear_cache",
     "factorization": "Factorization",

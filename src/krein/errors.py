@@ -50,7 +50,7 @@ class IndefiniteError(KreinError):
 
 
 class ResourceError(KreinError, RuntimeError):
-    """Memory, a disk, a file or a cluster that does not give what a fit needs."""
+    """A disk, a file or a cluster that did not hold what a fit needs: no room, no access, or rows that changed."""
 
 
 class KreinWarning(UserWarning):
