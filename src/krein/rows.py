@@ -1,6 +1,6 @@
 """Rows that lie elsewhere, as a collection of vectors: a source in, pieces that an engine visits out.
 
-Everything that takes a collection of vectors takes `Rows`: `krein.kernels.count_objects` and `take` know them. What
+Everything that takes a collection of vectors takes `RowPieces`: `krein.kernels.count_objects` and `take` know them. What
 needs all rows visits the pieces, one after the other or on a cluster, and never holds them at once.
 """
 
@@ -17,7 +17,7 @@ from krein.engines import Engine, Here
 from krein.errors import InputError, ResourceError
 from krein.sources import Source
 
-__all__ = ["Chunk", "Rows", "Run", "Survey"]
+__all__ = ["Chunk", "RowPieces", "Run", "Survey"]
 
 # Without a memory limit the rows of a piece take this many bytes, with what is computed of them.
 PIECE_BYTES = 2**27
@@ -27,6 +27,8 @@ PIECE_SHARE = 1 / 8
 ROW_BYTES = 512
 # This many rows are converted to float64 at a time.
 TILE_ROWS = 8192
+# Rows whose length differs from 1 by more than this are not on the unit sphere.
+SPHERE_TOLERANCE = 1e-3
 # A piece has at least this many rows.
 FEWEST_ROWS = 4096
 
@@ -69,16 +71,17 @@ class Survey(NamedTuple):
     n_bad: int  # numbers that are NaN or infinite
     first_bad: int  # the first row with one, or n
     largest: float  # the largest magnitude
-    mean: float
-    squares: float  # the sum of squared differences from the mean, over all numbers
+    mean: float  # of all numbers, in units of the largest
+    squares: float  # the sum of squared differences from the mean, in the same units
     off_sphere: int  # rows whose length is not 1
 
     @property
-    def variance(self) -> float:
+    def unit_variance(self) -> float:
+        """The variance of all numbers divided by the largest magnitude."""
         return self.squares / max(1, self.n)
 
 
-class Rows:
+class RowPieces:
     """Rows in pieces. ``held`` are the pieces, or what stands for them on a cluster, ``cuts`` their first rows and n."""
 
     def __init__(
@@ -94,7 +97,7 @@ class Rows:
     def of(
         cls, source: Source, *, memory_limit: float | None = None, n_jobs: int = 1, verbose: int = 0,
         checkpoints: Any = None,
-    ) -> Rows:  # fmt: skip
+    ) -> RowPieces:  # fmt: skip
         """The rows of a source in pieces that this process visits."""
         room = PIECE_BYTES if memory_limit is None else PIECE_SHARE * memory_limit
         row = ROW_BYTES + source.shape[1] * np.dtype(source.dtype).itemsize
@@ -140,7 +143,7 @@ class Rows:
                 "checkpoints": None}  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Rows{self.shape} of {self.dtype}"
+        return f"RowPieces{self.shape} of {self.dtype}"
 
 
 def _survey(rows: Any) -> tuple[Any, Survey]:
@@ -157,16 +160,16 @@ def _survey(rows: Any) -> tuple[Any, Survey]:
     tiles = [slice(a, a + TILE_ROWS) for a in range(0, len(X), TILE_ROWS)]
     mean = sum(float((X[part].astype(np.float64) / unit).sum()) for part in tiles) / max(1, X.size)
     squares = sum(float(np.square(X[part].astype(np.float64) / unit - mean).sum()) for part in tiles)
-    off = int((np.abs(lengths - 1.0) > 1e-3).sum())
-    with np.errstate(over="ignore"):
-        return rows, Survey(X.size, 0, rows.stop, largest, mean * unit, squares * unit * unit, off)
+    off = int((np.abs(lengths - 1.0) > SPHERE_TOLERANCE).sum())
+    return rows, Survey(X.size, 0, rows.stop, largest, mean, squares, off)
 
 
 def _merged(a: Survey, b: Survey) -> Survey:
-    """The survey of both parts (Chan's update of mean and squares)."""
-    n, apart = a.n + b.n, b.mean - a.mean
-    with np.errstate(over="ignore", invalid="ignore"):
-        return Survey(
-            n, a.n_bad + b.n_bad, a.first_bad if a.n_bad else b.first_bad, max(a.largest, b.largest),
-            a.mean + apart * b.n / n, a.squares + b.squares + apart * apart * a.n * b.n / n, a.off_sphere + b.off_sphere,
-        )  # fmt: skip
+    """The survey of both parts (Chan's update of mean and squares), in units of the larger one's largest number."""
+    n, largest = a.n + b.n, max(a.largest, b.largest) or 1.0
+    means, squares = zip(*((s.mean * (s.largest / largest), s.squares * (s.largest / largest) ** 2) for s in (a, b)), strict=True)
+    apart = means[1] - means[0]
+    return Survey(
+        n, a.n_bad + b.n_bad, a.first_bad if a.n_bad else b.first_bad, max(a.largest, b.largest),
+        means[0] + apart * b.n / n, sum(squares) + apart * apart * a.n * b.n / n, a.off_sphere + b.off_sphere,
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from krein.factorization.storage import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.collections import is_sparse, precise
 
-__all__ = ["LandmarkMap", "Sketch", "nystrom", "object_bytes", "other_rows", "right_divide", "sketch"]
+__all__ = ["MAX_EXTENSION_GROWTH", "LandmarkMap", "Sketch", "nystrom", "object_bytes", "other_rows", "right_divide", "row_lengths", "sketch"]
 
 # Eigenvalues of W below this share of the largest are not inverted (`sketch`).
 EIGENVALUE_CUTOFF = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
@@ -56,8 +56,8 @@ class LandmarkMap:
             block = block if known is None else np.hstack([known[rows], block])
             out[rows] = block @ self.transform
             if self.block is not None:
-                limits = self.reach * np.maximum(1.0, _lengths(block) / (self.usual or 1.0))
-                lengths = _lengths(out[rows] @ self.block)
+                limits = self.reach * np.maximum(1.0, row_lengths(block) / (self.usual or 1.0))
+                lengths = row_lengths(out[rows] @ self.block)
                 over = lengths > limits
                 out[rows][over] *= (limits[over] / lengths[over])[:, None]
                 n_shortened += int(over.sum())
@@ -76,7 +76,7 @@ class LandmarkMap:
         """
         if kernel.traits.psd is True or basis.size == 0:
             return self
-        largest = max(float(_lengths(part @ block).max()) for _, part in tiles(basis))
+        largest = max(float(row_lengths(part @ block).max()) for _, part in tiles(basis))
         return replace(self, block=block, reach=MAX_EXTENSION_GROWTH * largest)
 
     def turned(self, T: Array) -> LandmarkMap:
@@ -105,7 +105,7 @@ def right_divide(transform: Array, R: Array) -> Array:
     return np.asarray(transform @ np.linalg.pinv(R))
 
 
-def _lengths(rows: Array) -> Array:
+def row_lengths(rows: Array) -> Array:
     """The norm of each row. Rows are divided by the largest entry, so that no square overflows."""
     peak = float(np.abs(rows).max(initial=0.0)) or 1.0
     return np.asarray(peak * np.linalg.norm(rows / peak, axis=1))
@@ -203,7 +203,7 @@ def nystrom(
     if Q.shape[1] > rank:  # w > 0 for all, so that the best approximation of Q Qᵀ is Q P Pᵀ Qᵀ, P leading in QᵀQ
         P = np.linalg.eigh(gram(Q))[1][:, : -rank - 1 : -1]  # (k, rank)
         Q, values, transform = np.asfortranarray(Q @ P.astype(dtype)), np.ones(rank), transform @ P
-    usual = float(_lengths(found.similarities).max())
+    usual = float(row_lengths(found.similarities).max())
     return Q, np.sign(values), LandmarkMap(found.landmarks, found.rows, transform, found.self_similarities, usual)
 
 

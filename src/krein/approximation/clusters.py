@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +27,7 @@ from krein.errors import warn
 from krein.kernels import Evaluator, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 
-__all__ = ["Branches", "Embedding", "Partition", "partition", "scale_of", "scaled"]
+__all__ = ["Branches", "Embedding", "Partition", "centres_of", "partition", "scale_of", "scaled", "scaling"]
 
 # k-means runs on a random sample of SAMPLE rows, or on more if a centre would have fewer than ROWS_PER_CENTRE of them.
 SAMPLE = 20_000
@@ -171,16 +172,8 @@ def partition(
         return Partition(np.arange(n), np.array([0, n]), centre * scale, scale, embedding)
     places = known[1] if known is not None else objects if embedding is None else embedding(evaluator, objects)
     scale = scale_of(places)
-    rng = stream(seed, 0, 0)
-    size = min(n, max(SAMPLE, (ROWS_PER_CENTRE if n_blocks <= FLAT_CLUSTERS else ROWS_PER_LEAF) * n_blocks))
-    sample = np.sort(rng.choice(n, size, replace=False)) if size < n else np.arange(n)
-    seen, branches = scaled(places[sample], scale), None
-    with threadpool_limits(1):  # k-means adds up in the order its threads come
-        if n_blocks <= FLAT_CLUSTERS:
-            centres = _means(seen, n_blocks, 100, int(rng.integers(2**31)))
-        else:
-            centres, branches = _tree(seen, n_blocks, rng)
     near = scaled(places, scale)
+    centres, branches = centres_of(lambda some: near[some], n, n_blocks, seed)
     tolerance = 0.0 if embedding is None else _rounding(near, np.dtype(np.float64))  # features are computed, rows given
     centres, branches, labels = _filled(near, centres, branches, n_blocks, tolerance)
     if len(centres) < n_blocks:
@@ -190,6 +183,19 @@ def partition(
         )
     starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=len(centres)))])
     return Partition(np.argsort(labels, kind="stable"), starts, centres, scale, embedding, branches)
+
+
+def centres_of(
+    take_places: Callable[[Indices], Any], n: int, n_blocks: int, seed: int
+) -> tuple[Array, Branches | None]:
+    """Centres, and branches if they are many, from a sample of n rows; ``take_places`` gives rows by number."""
+    rng = stream(seed, 0, 0)
+    size = min(n, max(SAMPLE, (ROWS_PER_CENTRE if n_blocks <= FLAT_CLUSTERS else ROWS_PER_LEAF) * n_blocks))
+    seen = take_places(np.sort(rng.choice(n, size, replace=False)) if size < n else np.arange(n))
+    with threadpool_limits(1):  # k-means adds up in the order its threads come
+        if n_blocks <= FLAT_CLUSTERS:
+            return _means(seen, n_blocks, 100, int(rng.integers(2**31))), None
+        return _tree(seen, n_blocks, rng)
 
 
 def _filled(
@@ -483,10 +489,14 @@ def _split_large(branches: list[_Branch], count: int, rng: np.random.Generator, 
 def scale_of(places: Any) -> float:
     """A power of two that brings extreme coordinates near 1. It is 1 for ordinary ones, which stay as they are."""
     values = places.data if is_sparse(places) else places
-    size = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
-    if size == 0.0 or (1e-60 < size < 1e60 and (places.dtype != np.float32 or 1e-12 < size < 1e12)):
+    return scaling(max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))), places.dtype)
+
+
+def scaling(size: float, dtype: Any) -> float:
+    """The same from the largest coordinate."""
+    if size == 0.0 or (1e-60 < size < 1e60 and (dtype != np.float32 or 1e-12 < size < 1e12)):
         return 1.0
-    largest = 120 if places.dtype == np.float32 else 1000  # a power that the type itself can hold
+    largest = 120 if dtype == np.float32 else 1000  # a power that the type itself can hold
     return math.ldexp(1.0, min(-math.frexp(size)[1], largest))
 
 

@@ -8,6 +8,7 @@ the core stays psd.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.factorization.factorization import DENSE_CORE
 from krein.kernels import Evaluator, take
+from krein.kernels.collections import precise
 
-__all__ = ["coupling_strengths", "kept_couplings"]
+__all__ = ["coupling_strengths", "kept_couplings", "strengths_between"]
 
 # Warn if the kept couplings hold less than this share of the energy of all couplings.
 REPORTED_ENERGY = 0.9
@@ -31,8 +33,13 @@ def coupling_strengths(request: Request, clusters: Partition, evaluator: Evaluat
         medoids = clusters.medoids(evaluator, request.objects)
     else:  # embedding all objects again would cost as much as clustering them
         medoids = clusters.order[(clusters.starts[:-1] + clusters.starts[1:]) // 2]
-    between = np.abs(evaluator.symmetric(take(request.objects, medoids)))
-    weight = np.sqrt(clusters.sizes)
+    return strengths_between(take(request.objects, medoids), clusters.sizes, evaluator)
+
+
+def strengths_between(medoids: Any, sizes: Indices, evaluator: Evaluator) -> Array:
+    """The same from the medoids themselves."""
+    between = np.abs(evaluator.symmetric(precise(medoids)))
+    weight = np.sqrt(sizes)
     return np.asarray(between.astype(np.float64) / (float(between.max()) or 1.0) * weight[:, None] * weight)
 
 

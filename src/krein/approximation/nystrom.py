@@ -27,7 +27,10 @@ from krein.factorization.factorization import stays_sparse
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import precise
 
-__all__ = ["features", "gram_of", "n_landmarks", "one_block"]
+__all__ = [
+    "DIAGONAL_TOLERANCE", "cholesky_of", "divided", "features", "gram_of", "leading_turn", "n_landmarks", "one_block",
+    "rounding_of",
+]  # fmt: skip
 
 # Up to MOST_OVERSAMPLED landmarks cost next to nothing, so small ranks take OVERSAMPLING landmarks per direction and
 # keep the strongest directions. Larger ranks take as many landmarks as directions: Nyström's method as it is known.
@@ -61,8 +64,7 @@ def one_block(request: Request, clusters: Partition, evaluator: Evaluator) -> Pa
     peak = float(np.abs(W).max(initial=0.0))
     if peak == 0.0:
         return None
-    rounding = float(np.finfo(request.working if request.own_dtype == "float64" else np.float32).eps)
-    L = _cholesky(W / peak, rounding, declared)
+    L = cholesky_of(W / peak, rounding_of(request), declared)
     if L is None:
         return None
     F: Array = np.empty((n, len(rows)), dtype=request.working)  # C / peak, with the rows of landmarks from W
@@ -98,7 +100,7 @@ def features(kernel: Kernel, objects: Any, landmarks: Indices, parts: Iterable[I
         some = take(objects, rows)
         F = np.array(evaluator.cross(some, chosen, own), order="C")
         if not out:
-            L = None if peak == 0.0 else _cholesky(W / peak, float(np.finfo(F.dtype).eps), declared)
+            L = None if peak == 0.0 else cholesky_of(W / peak, float(np.finfo(F.dtype).eps), declared)
         if L is None:
             return None
         _divide(F, L)
@@ -120,7 +122,7 @@ def _too_large(F: Array, own: Array) -> bool:
     return bool((np.einsum("ij,ij->i", F, F) > (1.0 + DIAGONAL_TOLERANCE) * np.abs(own)).any())
 
 
-def _cholesky(W: Array, rounding: float, declared: bool) -> Array | None:
+def cholesky_of(W: Array, rounding: float, declared: bool) -> Array | None:
     """L with L Lᵀ = W + shift I for the smallest of some shifts that has a Cholesky factor; None if W is indefinite."""
     unit = len(W) * rounding * float(np.diagonal(W).mean())
     for factor in SHIFTS if declared else SHIFTS[:1]:
@@ -140,25 +142,39 @@ def _orthonormal(F: Array, rank: int, as_it_is: bool) -> tuple[Array, Array | No
     orthonormal in float64. Eigenvectors of the Gram matrix leave weak directions less than orthonormal. A Cholesky
     factor of UᵀU corrects that. It changes diag(values) by no more than rounding, as strong directions come first.
     """
-    values, V = np.linalg.eigh(gram_of(F))
-    values, V = values[::-1], V[:, ::-1]
-    floor = len(values) * float(np.finfo(np.float64).eps) * values[0]
-    k = min(rank, int((values > floor).sum()))
-    turn = V[:, :k] / np.sqrt(values[:k])
+    turn, values = leading_turn(gram_of(F), rank)
+    k = len(values)
     if as_it_is and k == F.shape[1]:  # F is stored, and U = F turn
         R = scipy.linalg.cholesky(gram_of(F, turn), check_finite=False)
-        turn = _divided(turn, R)
-        return F, turn, values[:k] * np.diagonal(R) ** 2, turn
+        turn = divided(turn, R)
+        return F, turn, values * np.diagonal(R) ** 2, turn
     U = F @ turn.astype(F.dtype)
     R = scipy.linalg.cholesky(gram_of(U), check_finite=False)
     scipy.linalg.blas.get_blas_funcs("trsm", (U,))(
         1.0, R.astype(U.dtype), U.T, side=0, lower=0, trans_a=1, overwrite_b=1
     )  # U <- U R⁻¹
-    return U, None, values[:k] * np.diagonal(R) ** 2, _divided(turn, R)
+    return U, None, values * np.diagonal(R) ** 2, divided(turn, R)
 
 
-def _divided(turn: Array, R: Array) -> Array:
+def divided(turn: Array, R: Array) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(R, turn.T, trans="T", check_finite=False).T)
+
+
+def leading_turn(G: Array, rank: int) -> tuple[Array, Array]:
+    """Return (turn, values): the ``rank`` strongest eigenvalues of a Gram matrix FᵀF that are above rounding.
+
+    F turn has columns of length 1.
+    """
+    values, V = np.linalg.eigh(G)
+    values, V = values[::-1], V[:, ::-1]
+    floor = len(values) * float(np.finfo(np.float64).eps) * values[0]
+    k = min(rank, int((values > floor).sum()))
+    return V[:, :k] / np.sqrt(values[:k]), values[:k]
+
+
+def rounding_of(request: Request) -> float:
+    """The rounding unit of the rows of F."""
+    return float(np.finfo(request.working if request.own_dtype == "float64" else np.float32).eps)
 
 
 def gram_of(F: Array, turn: Array | None = None) -> Array:

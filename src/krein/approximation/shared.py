@@ -35,7 +35,7 @@ from krein.kernels.collections import precise
 
 __all__ = [
     "Draft", "Effort", "CANDIDATES_PER_RANK", "SampledBasis", "core_strip", "couple_by_samples", "draft", "draft_ranks", "finish", "inverse_of",
-    "draw_sample", "leading", "longest", "outside_landmarks", "partners_of", "sample_keys", "sample_places", "smallest",
+    "draw_sample", "leading", "longest", "outside_landmarks", "partners_of", "ranks_of", "sample_keys", "sample_places", "smallest",
     "strongest", "tried_places",
 ]  # fmt: skip
 
@@ -69,11 +69,16 @@ def couple_by_samples(request: Request, clusters: Partition, evaluator: Evaluato
     """Approximate several blocks, or one block of an indefinite kernel."""
     ranks = draft_ranks(request, clusters)
     found = draft(request, clusters, ranks, evaluator)
-    if request.allocation == "spectral":
-        counts = np.array([len(e) for e in found.energies])
-        ranks = allocate(request.rank_sum(clusters.n_blocks), counts, "spectral", found.energies)
-    found = strongest(found, ranks.tolist())
+    found = strongest(found, ranks_of(request, clusters, ranks, found))
     return finish(request, clusters, found, evaluator)
+
+
+def ranks_of(request: Request, clusters: Partition, ranks: Indices, found: Draft) -> list[int]:
+    """The ranks to keep of a draft: ``ranks``, or those that follow its own spectrum."""
+    if request.allocation != "spectral":
+        return [int(k) for k in ranks]
+    counts = np.array([len(e) for e in found.energies])
+    return [int(k) for k in allocate(request.rank_sum(clusters.n_blocks), counts, "spectral", found.energies)]
 
 
 def draft_ranks(request: Request, clusters: Partition) -> Indices:

@@ -103,13 +103,11 @@ def _diagonal(
 ) -> tuple[float, Array, Array]:
     """The diagonals of K and F, and the number of entries they represent."""
     n = request.n
-    if n <= DIAGONAL_ROWS:
-        return float(n), evaluator.diag(request.objects).astype(np.float64), f.diagonal()
-    rows = np.sort(rng.choice(n, DIAGONAL_ROWS, replace=False))
+    rows = np.arange(n) if n <= DIAGONAL_ROWS else np.sort(rng.choice(n, DIAGONAL_ROWS, replace=False))
     inner, found = f.core_diagonal_blocks(), np.empty(len(rows))
     for i, here, U in f.bases.by_block(rows):
         found[here] = np.einsum("ij,ij->i", U @ inner[i], U)
-    return float(n), evaluator.diag(precise(take(request.objects, rows))), found + f.shift
+    return float(n), evaluator.diag(precise(take(request.objects, rows))).astype(np.float64), found + f.shift
 
 
 def _tiles(

@@ -420,7 +420,11 @@ def stored(bases: list[Any], core: BlockSparse, order: Indices, name: str) -> tu
     The bases are stored as ``name``. The core is dense unless it has many rows and few couplings. Blocks without any
     coupling are given in their eigenvectors, so that the core has r numbers.
     """
-    f, turns = compressed(bases, core, order, 0.0, name, dense=not stays_sparse(core))
+    return in_eigenvectors(*compressed(bases, core, order, 0.0, name, dense=not stays_sparse(core)))
+
+
+def in_eigenvectors(f: Factorization, turns: list[Array]) -> tuple[Factorization, list[Array]]:
+    """Return blocks without any coupling in their eigenvectors, and the T_i that follow; other matrices as they are."""
     if is_dense(f.core) or not f.core.is_block_diagonal:
         return f, turns
     blocks: dict[tuple[int, int], Array] = {}

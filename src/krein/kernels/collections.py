@@ -1,6 +1,6 @@
 """Collections of objects: what a kernel compares.
 
-Vectors are the rows of a 2-D ndarray or of a SciPy sparse matrix. Other objects (strings, graphs, indices) are the
+Vectors are the rows of a 2-D ndarray, of a SciPy sparse matrix, or `krein.rows.RowPieces` that lie elsewhere. Other objects (strings, graphs, indices) are the
 items of a 1-D ndarray, a list or a tuple. The functions here count objects, select them, and tell vectors from others.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from krein.errors import InputError, KernelError
+from krein.rows import RowPieces
 
 __all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "precise", "rows", "take"]
 
@@ -25,7 +26,7 @@ def is_sparse(X: Any) -> bool:
 
 def count_objects(X: Any) -> int:
     """Return how many objects X holds: rows of an array or sparse matrix, items of a list or tuple."""
-    if is_sparse(X) or isinstance(X, np.ndarray):
+    if is_sparse(X) or isinstance(X, np.ndarray | RowPieces):
         if len(X.shape) > 0:
             return int(X.shape[0])
     elif isinstance(X, (list, tuple)):
@@ -37,6 +38,8 @@ def take(X: Any, indices: Any) -> Any:
     """Return the objects of X at ``indices`` (integers), in that order, as the same kind of collection."""
     if isinstance(X, np.ndarray):
         return X[np.asarray(indices)]
+    if isinstance(X, RowPieces):
+        return X.take(indices)
     if is_sparse(X):
         return X.tocsr()[np.asarray(indices)]
     if isinstance(X, (list, tuple)):
@@ -47,6 +50,8 @@ def take(X: Any, indices: Any) -> Any:
 
 def rows(X: Any, part: slice) -> Any:
     """Return the run ``part`` of X's objects; a view where X is an ndarray, so that streaming copies nothing."""
+    if isinstance(X, RowPieces):
+        return X.take(np.arange(*part.indices(X.shape[0])))
     return X.tocsr()[part] if is_sparse(X) else X[part]
 
 
@@ -59,7 +64,7 @@ def precise(objects: Any) -> Any:
 
 def is_vectors(X: Any) -> bool:
     """Return whether X's objects are vectors: a 2-D array or a sparse matrix of real numbers."""
-    if isinstance(X, np.ndarray) or is_sparse(X):
+    if isinstance(X, np.ndarray | RowPieces) or is_sparse(X):
         return len(X.shape) == 2 and X.dtype.kind in "biuf"
     return False
 

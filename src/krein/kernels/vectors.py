@@ -26,6 +26,7 @@ from krein.arrays import Array, strips
 from krein.errors import InputError
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel
+from krein.rows import RowPieces
 
 __all__ = [
     "Cosines",
@@ -133,6 +134,8 @@ def scale_gamma(X: Any, asker: object) -> float:
 
     Two passes in chunks, over X divided by its largest entry: nothing overflows on the way, only the result can.
     """
+    if isinstance(X, RowPieces):
+        return _inverse_variance(X.survey.largest, X.survey.unit_variance, X.shape[1], asker)
     X = as_vectors(X, asker)
     n, d = X.shape
     if n == 0 or d == 0:
@@ -146,13 +149,16 @@ def scale_gamma(X: Any, asker: object) -> float:
         raise InputError(
             f"{asker!r} binds gamma to the data, which holds NaN or infinite values. Impute or drop them first."
         )
-    if top == 0.0:
-        return 1.0
     zeros = n * d - entries.size  # entries a sparse matrix does not store
-    mean = sum(float(np.sum(entries[part].astype(np.float64) / top)) for part in parts) / (n * d)
-    squares = sum(float(np.sum(np.square(entries[part].astype(np.float64) / top - mean))) for part in parts)
-    variance = (squares + zeros * mean * mean) / (n * d)  # of X / top
-    if variance == 0.0:
+    unit = top or 1.0
+    mean = sum(float(np.sum(entries[part].astype(np.float64) / unit)) for part in parts) / (n * d)
+    squares = sum(float(np.sum(np.square(entries[part].astype(np.float64) / unit - mean))) for part in parts)
+    return _inverse_variance(top, (squares + zeros * mean * mean) / (n * d), d, asker)
+
+
+def _inverse_variance(top: float, variance: float, d: int, asker: object) -> float:
+    """1 / (d var X) from the largest entry of X and the variance of X / top; 1 where X is constant."""
+    if variance == 0.0 or top == 0.0:
         return 1.0
     with np.errstate(over="ignore", under="ignore"):
         gamma = float(np.square(np.reciprocal(top)) / (d * variance))

@@ -1,0 +1,411 @@
+"""The shared coupling and Nyström's block for rows in pieces: the same approximation as in memory, in a few visits.
+
+One visit assigns rows to clusters. Landmarks and the directions T_i of each cluster are decided here, from rows fetched
+by their place in the cluster. A second visit evaluates B_i = k(X_i, Z_i) T_i and sends the Gram matrices, whose
+Cholesky factors make U_i = B_i A_i orthonormal. A third draws the rows that couple the clusters, by |u(x)|². All draws
+are those of `shared` and `nystrom`, and depend on places within clusters, so that pieces, files and machines have no
+part in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from threadpoolctl import threadpool_limits
+
+from krein.approximation.bases import MAX_EXTENSION_GROWTH, LandmarkMap, row_lengths
+from krein.approximation.clusters import Partition, centres_of, scaled, scaling
+from krein.approximation.couplings import kept_couplings, strengths_between
+from krein.approximation.landmarks import among, candidate_places
+from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided, leading_turn, n_landmarks, rounding_of
+from krein.approximation.parts import Parts
+from krein.approximation.request import Request
+from krein.approximation.shared import (
+    CANDIDATES_PER_RANK, Draft, Effort, SampledBasis, core_strip, draft_ranks, draw_sample, inverse_of, leading, longest,
+    outside_landmarks, partners_of, ranks_of, sample_keys, sample_places, smallest, strongest, tried_places,
+)  # fmt: skip
+from krein.approximation.shrinkage import shrunk
+from krein.arrays import Array, Indices, stream
+from krein.errors import warn
+from krein.factorization import Factorization
+from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.factorization import in_eigenvectors, stays_sparse
+from krein.factorization.pieces import Piece, PieceBases, Pieces
+from krein.kernels import Evaluator, Kernel
+from krein.kernels.collections import precise
+from krein.rows import RowPieces
+
+__all__ = ["assigned", "couple_pieces", "partition_rows"]
+
+# A basis with a larger condition number is made orthonormal twice.
+WELL_CONDITIONED = 1e3
+# Rows of clusters are fetched this many numbers at a time.
+FETCHED = 2**24
+# This many similarities are evaluated at a time.
+TILE = 2**19
+
+
+def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:
+    """Approximate what a request asks for, of `RowPieces`."""
+    rows: RowPieces = request.objects
+    assert request.n_blocks is not None
+    if request.n_blocks == 1:
+        first = precise(rows.take([0]))
+        clusters = Partition(np.empty(0, dtype=np.intp), np.array([0, request.n]), first, 1.0)
+        pieces, _ = assigned(rows, clusters)
+        found = _one_block(request, clusters, pieces, evaluator)
+        if found is not None:
+            return found
+        medoids = first
+    else:
+        clusters, pieces, medoids = _clusters(rows, request.n_blocks, request.seed)
+    return _coupled(request, clusters, pieces, medoids, evaluator)
+
+
+# -- clusters ------------------------------------------------------------------------------------------------------------
+
+
+def partition_rows(rows: RowPieces, n_blocks: int, seed: int) -> Partition:
+    """Clusters of all rows, with the cluster of each row brought here."""
+    clusters, pieces, _ = _clusters(rows, n_blocks, seed)
+    labels = np.concatenate(pieces.engine.collect(_labels, pieces.held))
+    return replace(clusters, order=np.argsort(labels, kind="stable"))
+
+
+def _clusters(rows: RowPieces, n_blocks: int, seed: int) -> tuple[Partition, Pieces, Array]:
+    """Clusters without the order of their rows, the pieces with theirs, and the medoid of each cluster."""
+    n, scale = rows.shape[0], scaling(rows.survey.largest, rows.dtype)
+    centres, branches = centres_of(lambda some: scaled(rows.take(some), scale), n, n_blocks, seed)
+    found = Partition(np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches)
+    pieces, nearest = assigned(rows, found)
+    sizes = pieces.counts.sum(0)
+    if not sizes.all():  # no row changes its cluster when empty ones go
+        used = np.flatnonzero(sizes)
+        centres, branches = centres[used], None if branches is None else branches.kept(used)
+        pieces = Pieces(pieces.engine, pieces.engine.visit(_without, pieces.held, used)[0], pieces.cuts, pieces.counts[:, used])
+        nearest, sizes = nearest[used], sizes[used]
+    if len(centres) < n_blocks:
+        warn(
+            f"{n_blocks} blocks were asked for, but only {len(centres)} clusters are not empty (duplicate rows?); "
+            f"{len(centres)} blocks are used."
+        )
+    clusters = replace(found, starts=np.concatenate([[0], np.cumsum(sizes)]), centres=centres, branches=branches)
+    return clusters, pieces, rows.take(nearest[:, 1].astype(np.intp))
+
+
+def assigned(rows: RowPieces, clusters: Partition) -> tuple[Pieces, Array]:
+    """The pieces with the cluster of each row, and for each cluster (distance, row) of the row nearest to its centre."""
+    held, (counts, nearest) = rows.engine.visit(
+        _assign, rows.held, clusters.centres, clusters.branches, clusters.scale,
+        own=list(enumerate([len(rows.held)] * len(rows.held))), plus=_joined, what="clusters", name="assign",
+    )  # fmt: skip
+    return Pieces(rows.engine, held, rows.cuts, counts), nearest
+
+
+def _assign(rows: Any, at: tuple[int, int], centres: Array, branches: Any, scale: float) -> tuple[Piece, Any]:
+    """Assign rows to clusters; send their counts in the row of this piece, and the medoids."""
+    X, (j, n_pieces) = np.asarray(rows.read()), at
+    clusters = Partition(np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches)
+    labels = clusters.assign(None, X)  # type: ignore[arg-type]
+    order = np.argsort(labels, kind="stable").astype(np.int32)
+    counts = np.zeros((n_pieces, len(centres)), dtype=np.int64)
+    counts[j] = np.bincount(labels, minlength=len(centres))
+    starts = np.concatenate([[0], np.cumsum(counts[j])])
+    nearest = np.full((len(centres), 2), np.inf)
+    for i in np.flatnonzero(counts[j]).tolist():
+        mine = order[starts[i] : starts[i + 1]]
+        distances = np.square(precise(scaled(X[mine], scale)) - centres[i]).sum(1)
+        best = int(np.argmin(distances))
+        nearest[i] = distances[best], rows.start + mine[best]
+    return Piece(rows, order, starts), (counts, nearest)
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """Counts are added; of two medoids the nearer one is kept, the first of equal ones."""
+    return a[0] + b[0], np.where((b[1][:, :1] < a[1][:, :1]), b[1], a[1])
+
+
+def _without(piece: Piece, used: Indices) -> tuple[Piece, None]:
+    return piece._replace(starts=np.append(piece.starts[used], piece.starts[-1])), None
+
+
+def _labels(piece: Piece) -> Indices:
+    out = np.empty(len(piece.order), dtype=np.int32)
+    out[piece.order] = np.repeat(np.arange(len(piece.starts) - 1), np.diff(piece.starts))
+    return out
+
+
+def _rows_at(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
+    """(numbers, rows of X) at places within clusters."""
+    places = [piece.order[piece.starts[i] :][local] for i, local in wanted]
+    if not places:
+        return []
+    X = piece.rows.take(np.concatenate(places))
+    ends = np.cumsum([0, *map(len, places)])
+    return [(p.astype(np.intp) + piece.rows.start, X[a:b]) for p, a, b in zip(places, ends, ends[1:], strict=False)]
+
+
+def _fetched(pieces: Pieces, wanted: Sequence[Indices], d: int, use: Callable[[int, Indices, Array], Any]) -> list[Any]:
+    """``use(cluster, numbers, rows)`` of rows at places of each cluster, fetched for many clusters at a time."""
+    out: list[Any] = []
+    start = 0
+    while start < len(wanted):
+        stop, held = start, 0
+        while stop < len(wanted) and (stop == start or held + len(wanted[stop]) * d <= FETCHED):
+            held += len(wanted[stop]) * d
+            stop += 1
+        found = pieces.at([(i, wanted[i]) for i in range(start, stop)], _rows_at)
+        out += [use(start + k, *(part if part else (np.empty(0, np.intp), np.empty((0, d))))) for k, part in enumerate(found)]
+        start = stop
+    return out
+
+
+# -- bases ---------------------------------------------------------------------------------------------------------------
+
+
+def _basis(
+    piece: Piece, at: int, kernel: Kernel, maps: list[tuple[Any, Any, Array]], dtype: Any, folder: Any, limited: bool
+) -> tuple[Piece, Any]:
+    """Evaluate B = k(X, Z) T cluster by cluster; send Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
+    evaluator, X = Evaluator(kernel), np.asarray(piece.rows.read())
+    columns = tuple(T.shape[1] for _, _, T in maps)
+    sizes = np.diff(piece.starts)
+    B = np.empty(int(sizes @ np.array(columns)), dtype=dtype)
+    grams, over, offset = [], 0.0, 0
+    for i, (Z, own, T) in enumerate(maps):
+        start, stop, k = int(piece.starts[i]), int(piece.starts[i + 1]), columns[i]
+        mine = B[offset : offset + (stop - start) * k].reshape(stop - start, k)
+        offset += mine.size
+        G = np.zeros((k, k))
+        step = max(1, TILE // max(1, len(T)))
+        for a in range(start, stop, step):
+            rows = precise(X[piece.order[a : min(stop, a + step)]])
+            part = mine[a - start : a - start + len(rows)]
+            part[...] = evaluator.cross(rows, Z, own) @ T
+            held = part.astype(np.float64, copy=False)
+            G += held.T @ held
+            if limited:
+                excess = np.einsum("ij,ij->i", held, held) > (1.0 + DIAGONAL_TOLERANCE) * np.abs(evaluator.diag(rows))
+                over += float(excess.any())
+        grams.append(G)
+    stored = B if folder is None else folder.write(f"basis-{at:05d}", B)
+    return piece._replace(stored=stored, columns=columns), (grams, over)
+
+
+def _evaluated(
+    request: Request, pieces: Pieces, maps: list[tuple[Any, Any, Array]], limited: bool = False
+) -> tuple[Pieces, list[Array], bool]:
+    """The pieces with B, its Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
+    rows: RowPieces = request.objects
+    folder = rows.checkpoints if hasattr(rows.engine, "checkpoints") else None
+    held, (grams, over) = pieces.engine.visit(
+        _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, limited,
+        own=list(range(len(pieces.held))), what="bases", name="basis",
+    )  # fmt: skip
+    return pieces.with_held(held), grams, over > 0
+
+
+def _turned_gram(piece: Piece, maps: list[Array]) -> tuple[Piece, list[Array]]:
+    """(B A)ᵀ(B A) of each cluster, from the products themselves."""
+    out = [np.zeros((A.shape[1], A.shape[1])) for A in maps]
+    for i, _, B in piece.tiles():
+        U = B @ maps[i]
+        out[i] += U.T @ U
+    return piece, out
+
+
+def _gram_of(pieces: Pieces, maps: list[Array]) -> list[Array]:
+    found: list[Array] = pieces.engine.visit(_turned_gram, pieces.held, maps, what="orthonormal")[1]
+    return found
+
+
+def _heavy(piece: Piece, before: Indices, seed: int, maps: list[Array]) -> tuple[Piece, list[Any]]:
+    """For each cluster the rows with the smallest keys: (keys, places in the cluster)."""
+    found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.intp), CANDIDATES_PER_RANK * A.shape[1]) for A in maps]
+    parts: dict[int, list[Array]] = {}
+    for i, _, B in piece.tiles():
+        U = B @ maps[i]
+        parts.setdefault(i, []).append(np.einsum("ij,ij->i", U, U))
+    for i, squares in parts.items():
+        weights, count = np.concatenate(squares), found[i][2]
+        places = before[i] + np.arange(len(weights))
+        keys = sample_keys(seed, i, places, weights)
+        least = smallest(keys, count)
+        found[i] = keys[least], places[least], count
+    return piece, found
+
+
+def _lighter(a: list[Any], b: list[Any]) -> list[Any]:
+    out = []
+    for (left, mine, count), (right, yours, _) in zip(a, b, strict=True):
+        keys, places = np.concatenate([left, right]), np.concatenate([mine, yours])
+        least = smallest(keys, count)
+        out.append((keys[least], places[least], count))
+    return out
+
+
+def _longest(piece: Piece, inner: list[Array]) -> tuple[Piece, Array]:
+    """The largest |u(x) M_ii| of each cluster."""
+    out = np.zeros(len(inner))
+    for i, _, B in piece.tiles():
+        out[i] = max(out[i], float(row_lengths(B @ inner[i]).max(initial=0.0)))
+    return piece, out
+
+
+def _stored(
+    request: Request, clusters: Partition, pieces: Pieces, bases: list[Array], maps: list[LandmarkMap], core: BlockSparse
+) -> Parts:
+    """The parts of an approximation with U_i = B_i bases[i]; limits follow for kernels that are not psd."""
+    if request.kernel.traits.psd is not True:
+        blocks = core.diagonal_blocks()
+        inner = [A @ M for A, M in zip(bases, blocks, strict=True)]
+        reach = pieces.engine.visit(_longest, pieces.held, inner, plus=np.maximum, what="limits")[1]
+        maps = [
+            replace(m, block=M, reach=MAX_EXTENSION_GROWTH * float(length))
+            for m, M, length in zip(maps, blocks, reach, strict=True)
+        ]
+    held = core if stays_sparse(core) else core.to_dense()
+    f = Factorization(PieceBases(pieces, tuple(bases), np.dtype(request.working).name), held, 0.0)  # type: ignore[arg-type]
+    f, turns = in_eigenvectors(f, [np.eye(k) for k in f.ranks])
+    return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), f)
+
+
+# -- the two couplings ---------------------------------------------------------------------------------------------------
+
+
+def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Array, evaluator: Evaluator) -> Parts:
+    """The shared coupling (`shared.couple_by_samples`)."""
+    rows: RowPieces = request.objects
+    n, d = rows.shape
+    c, sizes, seed = clusters.n_blocks, clusters.sizes, request.seed
+    ranks = draft_ranks(request, clusters)
+    weights: dict[tuple[int, int], float] = {(i, i): 1.0 for i in range(c)}
+    strengths: Array = np.empty((c, 0))
+    if c > 1 and request.drop != 1.0:
+        strengths = strengths_between(medoids, sizes, evaluator)
+        weights = kept_couplings(request, clusters, ranks, strengths)
+    efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, sizes, strict=True)]
+    partners = partners_of(weights, c)
+
+    own_rngs = [stream(seed, 1, i) for i in range(c)]
+    wanted = [_first_places(int(size), e.own, request.landmarks, rng) for size, e, rng in zip(sizes, efforts, own_rngs, strict=True)]
+
+    def own_landmarks(i: int, numbers: Indices, X: Array) -> tuple[Indices, Array]:
+        count = efforts[i].own
+        if len(numbers) > count:
+            chosen = np.sort(among(X, count, request.landmarks, evaluator, own_rngs[i]))
+            numbers, X = numbers[chosen], X[chosen]
+        return numbers, X
+
+    with threadpool_limits(1):
+        pools = _fetched(pieces, wanted, d, own_landmarks)
+        ends = np.cumsum([0, *(len(numbers) for numbers, _ in pools)])
+        spots = [np.arange(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        numbers, table = (np.concatenate(part) for part in zip(*pools, strict=True))
+        rngs = [stream(seed, 5, i) for i in range(c)]
+        chosen = [
+            np.concatenate([spots[i], outside_landmarks(spots, i, partners[i], strengths[i], sizes, efforts[i].outside, rngs[i])])
+            for i in range(c)
+        ]
+        tried = [tried_places(int(size), len(z), rng) for size, z, rng in zip(sizes, chosen, rngs, strict=True)]
+
+        def directions(i: int, _: Indices, X: Array) -> LandmarkMap:
+            landmarks = table[chosen[i]]
+            own = evaluator.own(landmarks)
+            first = evaluator.cross(precise(X), precise(landmarks), own)
+            transform = leading(first, min(efforts[i].columns, int(sizes[i])), rngs[i])
+            return LandmarkMap(landmarks, numbers[chosen[i]], transform, own, longest(first))
+
+        maps = _fetched(pieces, tried, d, directions)
+    pieces, grams, _ = _evaluated(request, pieces, [(precise(m.landmarks), m.self_similarities, m.transform) for m in maps])
+    bases = [_inverse_root(G) for G in grams]
+    if any(np.linalg.cond(A) > WELL_CONDITIONED for A in bases if A.size):  # squaring lost digits: once more
+        bases = [A @ _inverse_root(G) for A, G in zip(bases, _gram_of(pieces, bases), strict=True)]
+    draws = [draw_sample(int(size), A.shape[1], e.sampled, rng) for size, A, e, rng in zip(sizes, bases, efforts, rngs, strict=True)]
+    sampled = _samples(request, pieces, bases, draws)
+    found = [
+        SampledBasis(np.empty((0, A.shape[1])), m, at, inverse_of(U))
+        for A, m, (at, U) in zip(bases, maps, sampled[1], strict=True)
+    ]
+    blocks: dict[tuple[int, int], Array] = {}
+
+    def strip(i: int) -> dict[tuple[int, int], Array]:
+        return core_strip(sampled[0], found, i, [j for j in partners[i] if j >= i], weights, evaluator)
+
+    for some in request.each(strip, [(i,) for i in range(c)], "core"):
+        blocks |= some
+    extensions = [replace(m, transform=m.transform @ A) for m, A in zip(maps, bases, strict=True)]
+    draft = Draft(bases, extensions, BlockSparse.from_blocks([A.shape[1] for A in bases], blocks))
+    draft = strongest(draft, ranks_of(request, clusters, ranks, draft))
+    return shrunk(request, _stored(request, clusters, pieces, draft.bases, draft.maps, draft.core), evaluator)
+
+
+def _first_places(size: int, count: int, rule: str, rng: np.random.Generator) -> Indices:
+    """Places of a cluster that are landmarks, or among which they are chosen, as `choose_landmarks` has it."""
+    if count >= size:
+        return np.arange(size)
+    if rule == "uniform":
+        return np.sort(rng.choice(size, count, replace=False))
+    return candidate_places(size, count, rng)
+
+
+def _samples(
+    request: Request, pieces: Pieces, bases: list[Array], draws: list[Indices]
+) -> tuple[Array, list[tuple[Indices, Array]]]:
+    """All sampled rows of X, and for each cluster (where its own are among them, their rows of U)."""
+    before = np.concatenate([np.zeros((1, len(bases)), dtype=np.intp), np.cumsum(pieces.counts, axis=0)[:-1]])
+    heavy = pieces.engine.visit(
+        _heavy, pieces.held, request.seed, bases, own=list(before), plus=_lighter, what="samples", name="heavy"
+    )[1]
+    candidates = [np.sort(places) for _, places, _ in heavy]
+    at = PieceBases(pieces, tuple(bases), "float64").at
+    rows = at(list(enumerate(candidates)))
+    places = [sample_places(U, some, drawn) for (_, U), some, drawn in zip(rows, candidates, draws, strict=True)]
+    found = at(list(enumerate(places)))
+    ends = np.cumsum([0, *map(len, places)])
+    X = request.objects.take(np.concatenate([numbers for numbers, _ in found]))
+    return X, [(np.arange(a, b), U) for a, b, (_, U) in zip(ends, ends[1:], found, strict=False)]
+
+
+def _inverse_root(G: Array) -> Array:
+    """A with Aᵀ G A = I. G is at least the identity, as T makes B orthonormal on some of its rows."""
+    R = scipy.linalg.cholesky((G + G.T) / 2.0, check_finite=False) if len(G) else G
+    return np.asarray(scipy.linalg.solve_triangular(R, np.eye(len(G)), check_finite=False)) if len(G) else G
+
+
+def _one_block(request: Request, clusters: Partition, pieces: Pieces, evaluator: Evaluator) -> Parts | None:
+    """Nyström's approximation (`nystrom.one_block`), or None if the kernel turns out to be indefinite."""
+    rows: RowPieces = request.objects
+    n, declared = request.n, request.kernel.traits.psd is True
+    rank = min(n, request.rank_sum(1))
+    count, rng = n_landmarks(rank, n), stream(request.seed, 1, 0)
+    numbers = _first_places(n, count, request.landmarks, rng)
+    landmarks = rows.take(numbers)
+    if len(numbers) > count:
+        with threadpool_limits(1):
+            chosen = np.sort(among(landmarks, count, request.landmarks, evaluator, rng))
+        numbers, landmarks = numbers[chosen], landmarks[chosen]
+    own = evaluator.own(landmarks)
+    W = evaluator.symmetric(precise(landmarks), numbers).astype(np.float64)
+    peak = float(np.abs(W).max(initial=0.0))
+    L = None if peak == 0.0 else cholesky_of(W / peak, rounding_of(request), declared)
+    if L is None:
+        return None
+    # B = k(X, Z) L⁻ᵀ / sqrt(peak), so that B Bᵀ ~ K
+    T = scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, trans="T", check_finite=False) / math.sqrt(peak)
+    pieces, (G,), over = _evaluated(request, pieces, [(precise(landmarks), own, T)], limited=not declared)
+    if over:
+        return None
+    turn, values = leading_turn(G, rank)
+    R = scipy.linalg.cholesky(_gram_of(pieces, [turn])[0], check_finite=False)
+    turn, values = divided(turn, R), values * np.diagonal(R) ** 2
+    usual = peak * float(np.linalg.norm(W / peak, axis=1).max())
+    extension = LandmarkMap(landmarks, numbers, T @ turn, own, usual)
+    core = BlockSparse.from_blocks([len(values)], {(0, 0): np.diag(values)})
+    return _stored(request, clusters, pieces, [turn], [extension], core)
