@@ -563,6 +563,14 @@ def test_a_filtered_dataset_gives_the_rows_that_pass(X, tmp_path):
         np.testing.assert_array_equal(source.read(0, source.shape[0]), X[X[:, 0] > 0])
 
 
+def test_a_word_among_the_numbers_of_a_csv_file_is_found_in_its_block(X, tmp_path):
+    path = csv_file(X, tmp_path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:60], "1,2,three,4", *lines[61:]]))
+    with pytest.raises(InputError, match=r"a\.csv, rows 40 to 79: .* these columns are not: f2\."):
+        source_of(path)
+
+
 def test_classes_spelled_like_numbers_with_zeros_keep_their_names(X, tmp_path):
     names = np.array(["007", "07", "7"])[np.arange(N) % 3]
     _, y = source_of(csv_file(X, tmp_path, label=names), "label")
