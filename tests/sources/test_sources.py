@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import os
 import pickle
 import subprocess
@@ -289,17 +288,13 @@ def test_what_is_in_memory_has_no_source(X, tmp_path):
     spread = np.load(npy(X, tmp_path), mmap_mode="r")
     held = [X, X.tolist(), csr_array(X), csr_matrix(X), np.ma.masked_array(X), ["words", "of", "text"], None, 3,
             spread[[1, 2]], np.asarray(spread), spread + 1]  # fmt: skip
-    if importlib.util.find_spec("pandas"):
-        import pandas
-
-        held += [pandas.DataFrame(X), pandas.Series(X[:, 0])]
-    if importlib.util.find_spec("polars"):
-        import polars
-
-        held += [polars.DataFrame(X)]
-    if importlib.util.find_spec("pyarrow"):
-        held += [arrow_table(X)]
     assert [type(thing) for thing in held if source_of(thing, np.zeros(N)) is not None] == []
+
+
+@pytest.mark.parametrize(("module", "kind"), [("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "table")])
+def test_frames_in_memory_have_no_source(module, kind, X):
+    frame = getattr(package(module), kind)({name: X[:, j] for j, name in enumerate(NAMES)})
+    assert source_of(frame, np.zeros(N)) is None
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int64, np.bool_, np.float16, np.uint8])
@@ -568,6 +563,14 @@ def test_a_filtered_dataset_gives_the_rows_that_pass(X, tmp_path):
         np.testing.assert_array_equal(source.read(0, source.shape[0]), X[X[:, 0] > 0])
 
 
+def test_a_word_among_the_numbers_of_a_csv_file_is_found_in_its_block(X, tmp_path):
+    path = csv_file(X, tmp_path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:60], "1,2,three,4", *lines[61:]]))
+    with pytest.raises(InputError, match=r"a\.csv, rows 40 to 79: .* these columns are not: f2\."):
+        source_of(path)
+
+
 def test_classes_spelled_like_numbers_with_zeros_keep_their_names(X, tmp_path):
     names = np.array(["007", "07", "7"])[np.arange(N) % 3]
     _, y = source_of(csv_file(X, tmp_path, label=names), "label")
@@ -650,18 +653,21 @@ def test_arrays_that_are_no_rows_of_numbers_are_refused(array, words, tmp_path):
 
 def test_files_that_are_something_else_are_refused(X, tmp_path):
     np.save(tmp_path / "objects.npy", np.array([[{}]]), allow_pickle=True)
-    for name in ("a.npy", "a.parquet", "a.feather"):
-        (tmp_path / name).write_bytes(b"nothing of the kind")
+    (tmp_path / "a.npy").write_bytes(b"nothing of the kind")
     (tmp_path / "a.svm").write_text("1 2:x\n")
     for name in ("objects.npy", "a.npy"):
         with pytest.raises(InputError, match=rf"{name} cannot be opened as an array"):
             source_of(tmp_path / name)
     with pytest.raises(InputError, match=r"a\.svm cannot be read as svmlight"):
         source_of(tmp_path / "a.svm")
-    if importlib.util.find_spec("pyarrow"):
-        for name in ("a.parquet", "a.feather"):
-            with pytest.raises(InputError, match=rf"{name} cannot be read"):
-                source_of(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather"])
+def test_tables_that_are_something_else_are_refused(name, tmp_path):
+    package("pyarrow")
+    (tmp_path / name).write_bytes(b"nothing of the kind")
+    with pytest.raises(InputError, match=rf"{name} cannot be read"):
+        source_of(tmp_path / name)
 
 
 def test_paths_that_do_not_exist_or_have_no_known_kind_are_refused(tmp_path):

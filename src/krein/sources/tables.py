@@ -203,7 +203,8 @@ def csv_blocks(path: Path, y: str | None, columns: Sequence[str] | None) -> Bloc
     def read() -> Iterator[tuple[Any, Any]]:
         start = 0
         for frame in reading.chunks(path, size=max(1, BLOCK_NUMBERS // len(names)), text_columns=text_columns):
-            refuse_columns([name for name in features if reading.is_text(frame[name])], what)
+            rows = f"{what}, rows {start} to {start + len(frame) - 1}"
+            refuse_columns([name for name in features if reading.is_text(frame[name])], rows)
             X = np.empty((len(frame), len(features)))
             for j, name in enumerate(features):
                 X[:, j] = frame[name]
