@@ -8,9 +8,11 @@ from krein.approximation.landmark import couple_by_landmarks
 from krein.approximation.nystrom import one_block
 from krein.approximation.pairwise import meka
 from krein.approximation.parts import Parts, store
+from krein.approximation.piecewise import couple_pieces
 from krein.approximation.request import Request
 from krein.approximation.shared import couple_by_samples
 from krein.kernels import Evaluator
+from krein.rows import RowPieces
 
 __all__ = ["build"]
 
@@ -18,6 +20,8 @@ __all__ = ["build"]
 def build(request: Request, evaluator: Evaluator) -> Parts:
     """Build what a request with its number of blocks and its ranks asks for."""
     assert request.n_blocks is not None
+    if isinstance(request.objects, RowPieces):
+        return couple_pieces(request, evaluator)
     match request.coupling:
         case "pairwise":
             return store(request, *meka(request, evaluator))

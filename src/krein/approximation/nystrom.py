@@ -67,11 +67,16 @@ def one_block(request: Request, clusters: Partition, evaluator: Evaluator) -> Pa
     L = cholesky_of(W / peak, rounding_of(request), declared)
     if L is None:
         return None
-    F: Array = np.empty((n, len(rows)), dtype=request.working)  # C / peak, with the rows of landmarks from W
-    F[rows] = W / peak
+    F: Array = np.empty((n, len(rows)), dtype=request.working)  # C L⁻ᵀ / peak, with the rows of landmarks from W
+
+    def fill(part: Indices, block: Array) -> None:  # in float64: what is nothing in F must not become rounding
+        held = np.array(block, dtype=np.float64, order="C") / peak
+        _divide(held, L)
+        F[part] = held
+
+    fill(rows, W)
     for part, block in other_rows(objects, np.arange(n), rows, precise(landmarks), own, evaluator):
-        F[part] = block if peak == 1.0 else block / block.dtype.type(peak)
-    _divide(F, L)
+        fill(part, block)
     if not declared and _too_large(F, evaluator.diag(objects) / peak):
         return None
     as_it_is = declared and request.storage == "float32"
