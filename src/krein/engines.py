@@ -57,10 +57,11 @@ class Here:
             before = () if own is None else (own[j],)
             if name is None or self.checkpoints is None:
                 return step(held[j], *before, *small)
-            found: tuple[Any, Any] = self.checkpoints.recall(name, j, lambda: step(held[j], *before, *small))
+            rows = getattr(held[j], "rows", held[j])  # they are not written again
+            found: tuple[Any, Any] = self.checkpoints.recall(name, j, lambda: step(held[j], *before, *small), rows)
             return found
 
-        stays, sent = [], tree_sum_of(plus or add)
+        stays, sent = [], _TreeSum(plus or add)
         for kept, part in self._run(done, range(len(held)), what):
             stays.append(kept)
             sent.take(part)
@@ -82,7 +83,7 @@ class Here:
                 )
 
 
-class tree_sum_of:
+class _TreeSum:
     """The sum in a binary tree, of parts that come one after the other: log P of them are held at a time."""
 
     def __init__(self, plus: Callable[[Any, Any], Any]) -> None:

@@ -6,7 +6,7 @@ needs all rows visits the pieces, one after the other or on a cluster, and never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from krein.arrays import Array, Indices
 from krein.engines import Engine, Here
 from krein.errors import InputError, ResourceError
 from krein.sources import Source
+from krein.sources.source import bounds_within
 
-__all__ = ["Chunk", "RowPieces", "Run", "Survey"]
+__all__ = ["ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
 
 # Without a memory limit the rows of a piece take this many bytes, with what is computed of them.
 PIECE_BYTES = 2**27
@@ -121,12 +122,21 @@ class RowPieces:
 
     def take(self, indices: Any) -> Array:
         """Rows by number, in memory."""
-        return np.asarray(self.source.take(np.asarray(indices, dtype=np.intp)), dtype=self.dtype)
+        wanted = np.asarray(indices, dtype=np.intp)
+        if isinstance(self.engine, Here):
+            return np.asarray(self.source.take(wanted), dtype=self.dtype)
+        at = np.searchsorted(self.cuts, wanted, side="right") - 1
+        asked = [np.flatnonzero(at == j) for j in range(len(self.held))]
+        own = [wanted[here] - self.cuts[j] for j, here in enumerate(asked)]
+        out = np.empty((len(wanted), self.shape[1]), dtype=self.dtype)
+        for here, part in zip(asked, self.engine.collect(_taken, self.held, own=own), strict=True):
+            out[here] = part
+        return out
 
     @cached_property
     def survey(self) -> Survey:
         """Check all rows and describe them: one visit."""
-        found: Survey = self.engine.visit(_survey, self.held, plus=_merged, what="reading", name="survey")[1]
+        found: Survey = self.engine.visit(_survey, self.held, plus=_merged, what="reading")[1]
         if found.n_bad:
             raise InputError(
                 f"X contains NaN or infinity: {found.n_bad} of the values of rows of shape {self.shape}, the first in "
@@ -134,16 +144,97 @@ class RowPieces:
             )
         return found
 
+    def map(self, function: Callable[[Array], Array]) -> Array:
+        """``function(X)`` of every piece, one number for each row, brought here."""
+        return np.concatenate(self.engine.collect(_mapped, self.held, function))
+
+    def __truediv__(self, scale: Array) -> RowPieces:
+        """The rows divided by one number for each feature."""
+        held = self.engine.visit(_divided, self.held, scale)[0]
+        return RowPieces(Divided(self.source, scale), self.engine, held, self.cuts, self.checkpoints)
+
+    @classmethod
+    def absent(cls, shape: tuple[int, int], dtype: Any) -> RowPieces:
+        """Rows that are no longer there, of which shape and type are known."""
+        made = cls.__new__(cls)
+        made.shape, made.dtype, made.cuts = shape, np.dtype(dtype), np.array([0, shape[0]])
+        made._source, made._engine, made.held, made.checkpoints = None, None, [], None
+        return made
+
     def close(self) -> None:
         """Let go of the source, the pieces and the engine; shape and type stay."""
         self._source, self._engine, self.held = None, None, []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "dtype": self.dtype, "_source": None, "_engine": None, "held": [], "cuts": self.cuts,
-                "checkpoints": None}  # fmt: skip
+        return self.absent(self.shape, self.dtype).__dict__
 
     def __repr__(self) -> str:
         return f"RowPieces{self.shape} of {self.dtype}"
+
+
+class Divided(NamedTuple):
+    """The rows of a source, divided by one number for each feature."""
+
+    of: Source
+    scale: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.of.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.of.dtype
+
+    @property
+    def token(self) -> str:
+        return f"{self.of.token} / {self.scale.tobytes().hex()}"
+
+    def bounds(self, target: int) -> list[int]:
+        return self.of.bounds(target)
+
+    def read(self, start: int, stop: int) -> Array:
+        return np.asarray(self.of.read(start, stop) / self.scale, dtype=self.dtype)
+
+    def take(self, rows: Indices) -> Array:
+        return np.asarray(self.of.take(rows) / self.scale, dtype=self.dtype)
+
+    def check(self) -> None:
+        self.of.check()
+
+
+def _divided(rows: Any, scale: Array) -> tuple[Any, None]:
+    if isinstance(rows, Chunk):
+        return Chunk(np.asarray(rows.X / scale, dtype=rows.X.dtype), rows.start), None
+    return Run(Divided(rows.source, scale), rows.start, rows.stop), None
+
+
+def _mapped(rows: Any, function: Callable[[Array], Array]) -> Array:
+    return np.asarray(function(np.asarray(rows.read())))
+
+
+def _taken(rows: Any, places: Indices) -> Array:
+    return np.asarray(rows.take(places))
+
+
+class ArrayRows:
+    """The source of an array in memory."""
+
+    def __init__(self, X: Array) -> None:
+        self.X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+        self.shape, self.dtype, self.token = X.shape, self.X.dtype, f"array {X.shape} at {id(X)}"
+
+    def bounds(self, target: int) -> list[int]:
+        return bounds_within([0, len(self.X)], target)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self.X[start:stop]
+
+    def take(self, rows: Indices) -> Array:
+        return self.X[rows]
+
+    def check(self) -> None:
+        """Do nothing: the array is there."""
 
 
 def _survey(rows: Any) -> tuple[Any, Survey]:
@@ -167,7 +258,9 @@ def _survey(rows: Any) -> tuple[Any, Survey]:
 def _merged(a: Survey, b: Survey) -> Survey:
     """The survey of both parts (Chan's update of mean and squares), in units of the larger one's largest number."""
     n, largest = a.n + b.n, max(a.largest, b.largest) or 1.0
-    means, squares = zip(*((s.mean * (s.largest / largest), s.squares * (s.largest / largest) ** 2) for s in (a, b)), strict=True)
+    means, squares = zip(
+        *((s.mean * (s.largest / largest), s.squares * (s.largest / largest) ** 2) for s in (a, b)), strict=True
+    )
     apart = means[1] - means[0]
     return Survey(
         n, a.n_bad + b.n_bad, a.first_bad if a.n_bad else b.first_bad, max(a.largest, b.largest),

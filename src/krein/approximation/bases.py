@@ -24,7 +24,17 @@ from krein.factorization.storage import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.collections import is_sparse, precise
 
-__all__ = ["MAX_EXTENSION_GROWTH", "LandmarkMap", "Sketch", "nystrom", "object_bytes", "other_rows", "right_divide", "row_lengths", "sketch"]
+__all__ = [
+    "MAX_EXTENSION_GROWTH",
+    "LandmarkMap",
+    "Sketch",
+    "nystrom",
+    "object_bytes",
+    "other_rows",
+    "right_divide",
+    "row_lengths",
+    "sketch",
+]
 
 # Eigenvalues of W below this share of the largest are not inverted (`sketch`).
 EIGENVALUE_CUTOFF = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}

@@ -15,10 +15,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from krein.approximation.error_sampling import EVEN_SHARE, TILE, Sample, Stratum, Table, draw, normed
+from krein.approximation.tiles import TILE_SIZE, sampled_diagonal, sampled_tiles
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects
+from krein.rows import RowPieces
 
 __all__ = ["Entries", "ErrorEstimate", "estimate_error"]
 
@@ -49,8 +51,38 @@ class ErrorEstimate:
 
 
 def estimate_error(f: Factorization, kernel: Kernel, objects: Any, n_samples: int, random_state: Any) -> ErrorEstimate:
-    """Return |K - f| / |K| with its interval; exact (low = high) up to 2000 objects."""
+    """Return |K - f| / |K| with its interval; exact (low = high) up to 2000 objects.
+
+    Entries of rows outside memory are drawn uniformly within blocks and between them, which takes a wider interval.
+    """
+    if isinstance(objects, RowPieces):
+        return _uniform(f, Evaluator(kernel), objects, n_samples, stream(seed_from(random_state), 0))
     return Entries(f, Evaluator(kernel), objects, n_samples, random_state).error(f)
+
+
+def _uniform(
+    f: Factorization, evaluator: Evaluator, objects: Any, n_samples: int, rng: np.random.Generator
+) -> ErrorEstimate:
+    """The estimate from uniform tiles within blocks and between them, and from the diagonal."""
+    count = max(FEWEST_TILES, n_samples // TILE_SIZE**2 // 2)
+    parts = [sampled_tiles(f, evaluator, objects, inside, count, rng) for inside in (True, False)]
+    diagonal = [sampled_diagonal(f, evaluator, objects, rng)]
+    peak = (
+        max((float(np.abs(K).max(initial=0.0)) for part in (diagonal, *parts) for _, K, _ in part), default=0.0) or 1.0
+    )
+    gaps, norms, variances = [], [], []
+    for part in (diagonal, *parts):  # each tile stands for its share of the entries
+        squares = np.array(
+            [[share * ((K / peak - F / peak) ** 2).mean(), share * ((K / peak) ** 2).mean()] for share, K, F in part]
+        ).reshape(-1, 2)
+        gaps.append(float(squares[:, 0].sum()))
+        norms.append(float(squares[:, 1].sum()))
+        variances.append(len(squares) * float(squares[:, 0].var()) if len(squares) > 1 else 0.0)
+    gap, norm = sum(gaps), sum(norms) or 1.0
+    half = 1.96 * math.sqrt(sum(variances))
+    low, value, high = (math.sqrt(max(0.0, g) / norm) for g in (gap - half, gap, gap + half))
+    shares = [g / (gap or 1.0) for g in gaps]
+    return ErrorEstimate(value, low, high, evaluator.n_evaluations, *shares)
 
 
 class Entries:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,24 @@ from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided
 from krein.approximation.parts import Parts
 from krein.approximation.request import Request
 from krein.approximation.shared import (
-    CANDIDATES_PER_RANK, Draft, Effort, SampledBasis, core_strip, draft_ranks, draw_sample, inverse_of, leading, longest,
-    outside_landmarks, partners_of, ranks_of, sample_keys, sample_places, smallest, strongest, tried_places,
+    CANDIDATES_PER_RANK,
+    Draft,
+    Effort,
+    SampledBasis,
+    core_strip,
+    draft_ranks,
+    draw_sample,
+    inverse_of,
+    leading,
+    longest,
+    outside_landmarks,
+    partners_of,
+    ranks_of,
+    sample_keys,
+    sample_places,
+    smallest,
+    strongest,
+    tried_places,
 )  # fmt: skip
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
@@ -55,17 +70,36 @@ def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:
     """Approximate what a request asks for, of `RowPieces`."""
     rows: RowPieces = request.objects
     assert request.n_blocks is not None
+    _begin(request, rows)
     if request.n_blocks == 1:
         first = precise(rows.take([0]))
         clusters = Partition(np.empty(0, dtype=np.intp), np.array([0, request.n]), first, 1.0)
-        pieces, _ = assigned(rows, clusters)
+        pieces, _ = assigned(rows, clusters, name="assign")
         found = _one_block(request, clusters, pieces, evaluator)
         if found is not None:
             return found
         medoids = first
     else:
-        clusters, pieces, medoids = _clusters(rows, request.n_blocks, request.seed)
+        clusters, pieces, medoids = _clusters(rows, request.n_blocks, request.seed, name="assign")
     return _coupled(request, clusters, pieces, medoids, evaluator)
+
+
+def _begin(request: Request, rows: RowPieces) -> None:
+    """Say in the working folder what is built, or find out that something else was."""
+    if rows.checkpoints is None:
+        return
+    rows.source.check()
+    names = ("n_blocks", "rank", "total_rank", "landmarks", "allocation", "drop", "storage")
+    facts = {name: getattr(request, name) for name in names}
+    rows.checkpoints.begin(
+        facts
+        | {
+            "rows": rows.source.token,
+            "kernel": request.kernel,
+            "seed": request.seed,
+            "pieces": rows.cuts.tolist(),
+        }  # fmt: skip
+    )
 
 
 # -- clusters ------------------------------------------------------------------------------------------------------------
@@ -78,17 +112,21 @@ def partition_rows(rows: RowPieces, n_blocks: int, seed: int) -> Partition:
     return replace(clusters, order=np.argsort(labels, kind="stable"))
 
 
-def _clusters(rows: RowPieces, n_blocks: int, seed: int) -> tuple[Partition, Pieces, Array]:
+def _clusters(rows: RowPieces, n_blocks: int, seed: int, name: str | None = None) -> tuple[Partition, Pieces, Array]:
     """Clusters without the order of their rows, the pieces with theirs, and the medoid of each cluster."""
     n, scale = rows.shape[0], scaling(rows.survey.largest, rows.dtype)
     centres, branches = centres_of(lambda some: scaled(rows.take(some), scale), n, n_blocks, seed)
-    found = Partition(np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches)
-    pieces, nearest = assigned(rows, found)
+    found = Partition(
+        np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches
+    )
+    pieces, nearest = assigned(rows, found, name)
     sizes = pieces.counts.sum(0)
     if not sizes.all():  # no row changes its cluster when empty ones go
         used = np.flatnonzero(sizes)
         centres, branches = centres[used], None if branches is None else branches.kept(used)
-        pieces = Pieces(pieces.engine, pieces.engine.visit(_without, pieces.held, used)[0], pieces.cuts, pieces.counts[:, used])
+        pieces = Pieces(
+            pieces.engine, pieces.engine.visit(_without, pieces.held, used)[0], pieces.cuts, pieces.counts[:, used]
+        )
         nearest, sizes = nearest[used], sizes[used]
     if len(centres) < n_blocks:
         warn(
@@ -99,11 +137,11 @@ def _clusters(rows: RowPieces, n_blocks: int, seed: int) -> tuple[Partition, Pie
     return clusters, pieces, rows.take(nearest[:, 1].astype(np.intp))
 
 
-def assigned(rows: RowPieces, clusters: Partition) -> tuple[Pieces, Array]:
+def assigned(rows: RowPieces, clusters: Partition, name: str | None = None) -> tuple[Pieces, Array]:
     """The pieces with the cluster of each row, and for each cluster (distance, row) of the row nearest to its centre."""
     held, (counts, nearest) = rows.engine.visit(
         _assign, rows.held, clusters.centres, clusters.branches, clusters.scale,
-        own=list(enumerate([len(rows.held)] * len(rows.held))), plus=_joined, what="clusters", name="assign",
+        own=list(enumerate([len(rows.held)] * len(rows.held))), plus=_joined, what="clusters", name=name,
     )  # fmt: skip
     return Pieces(rows.engine, held, rows.cuts, counts), nearest
 
@@ -111,7 +149,9 @@ def assigned(rows: RowPieces, clusters: Partition) -> tuple[Pieces, Array]:
 def _assign(rows: Any, at: tuple[int, int], centres: Array, branches: Any, scale: float) -> tuple[Piece, Any]:
     """Assign rows to clusters; send their counts in the row of this piece, and the medoids."""
     X, (j, n_pieces) = np.asarray(rows.read()), at
-    clusters = Partition(np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches)
+    clusters = Partition(
+        np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches
+    )
     labels = clusters.assign(None, X)  # type: ignore[arg-type]
     order = np.argsort(labels, kind="stable").astype(np.int32)
     counts = np.zeros((n_pieces, len(centres)), dtype=np.int64)
@@ -161,7 +201,10 @@ def _fetched(pieces: Pieces, wanted: Sequence[Indices], d: int, use: Callable[[i
             held += len(wanted[stop]) * d
             stop += 1
         found = pieces.at([(i, wanted[i]) for i in range(start, stop)], _rows_at)
-        out += [use(start + k, *(part if part else (np.empty(0, np.intp), np.empty((0, d))))) for k, part in enumerate(found)]
+        out += [
+            use(start + k, *(part if part else (np.empty(0, np.intp), np.empty((0, d)))))
+            for k, part in enumerate(found)
+        ]
         start = stop
     return out
 
@@ -259,7 +302,12 @@ def _longest(piece: Piece, inner: list[Array]) -> tuple[Piece, Array]:
 
 
 def _stored(
-    request: Request, clusters: Partition, pieces: Pieces, bases: list[Array], maps: list[LandmarkMap], core: BlockSparse
+    request: Request,
+    clusters: Partition,
+    pieces: Pieces,
+    bases: list[Array],
+    maps: list[LandmarkMap],
+    core: BlockSparse,
 ) -> Parts:
     """The parts of an approximation with U_i = B_i bases[i]; limits follow for kernels that are not psd."""
     if request.kernel.traits.psd is not True:
@@ -294,7 +342,10 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
     partners = partners_of(weights, c)
 
     own_rngs = [stream(seed, 1, i) for i in range(c)]
-    wanted = [_first_places(int(size), e.own, request.landmarks, rng) for size, e, rng in zip(sizes, efforts, own_rngs, strict=True)]
+    wanted = [
+        _first_places(int(size), e.own, request.landmarks, rng)
+        for size, e, rng in zip(sizes, efforts, own_rngs, strict=True)
+    ]
 
     def own_landmarks(i: int, numbers: Indices, X: Array) -> tuple[Indices, Array]:
         count = efforts[i].own
@@ -310,7 +361,9 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
         numbers, table = (np.concatenate(part) for part in zip(*pools, strict=True))
         rngs = [stream(seed, 5, i) for i in range(c)]
         chosen = [
-            np.concatenate([spots[i], outside_landmarks(spots, i, partners[i], strengths[i], sizes, efforts[i].outside, rngs[i])])
+            np.concatenate(
+                [spots[i], outside_landmarks(spots, i, partners[i], strengths[i], sizes, efforts[i].outside, rngs[i])]
+            )
             for i in range(c)
         ]
         tried = [tried_places(int(size), len(z), rng) for size, z, rng in zip(sizes, chosen, rngs, strict=True)]
@@ -323,11 +376,16 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
             return LandmarkMap(landmarks, numbers[chosen[i]], transform, own, longest(first))
 
         maps = _fetched(pieces, tried, d, directions)
-    pieces, grams, _ = _evaluated(request, pieces, [(precise(m.landmarks), m.self_similarities, m.transform) for m in maps])
+    pieces, grams, _ = _evaluated(
+        request, pieces, [(precise(m.landmarks), m.self_similarities, m.transform) for m in maps]
+    )
     bases = [_inverse_root(G) for G in grams]
     if any(np.linalg.cond(A) > WELL_CONDITIONED for A in bases if A.size):  # squaring lost digits: once more
         bases = [A @ _inverse_root(G) for A, G in zip(bases, _gram_of(pieces, bases), strict=True)]
-    draws = [draw_sample(int(size), A.shape[1], e.sampled, rng) for size, A, e, rng in zip(sizes, bases, efforts, rngs, strict=True)]
+    draws = [
+        draw_sample(int(size), A.shape[1], e.sampled, rng)
+        for size, A, e, rng in zip(sizes, bases, efforts, rngs, strict=True)
+    ]
     sampled = _samples(request, pieces, bases, draws)
     found = [
         SampledBasis(np.empty((0, A.shape[1])), m, at, inverse_of(U))
@@ -361,7 +419,7 @@ def _samples(
     """All sampled rows of X, and for each cluster (where its own are among them, their rows of U)."""
     before = np.concatenate([np.zeros((1, len(bases)), dtype=np.intp), np.cumsum(pieces.counts, axis=0)[:-1]])
     heavy = pieces.engine.visit(
-        _heavy, pieces.held, request.seed, bases, own=list(before), plus=_lighter, what="samples", name="heavy"
+        _heavy, pieces.held, request.seed, bases, own=list(before), plus=_lighter, what="samples"
     )[1]
     candidates = [np.sort(places) for _, places, _ in heavy]
     at = PieceBases(pieces, tuple(bases), "float64").at

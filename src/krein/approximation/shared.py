@@ -34,9 +34,27 @@ from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
 
 __all__ = [
-    "Draft", "Effort", "CANDIDATES_PER_RANK", "SampledBasis", "core_strip", "couple_by_samples", "draft", "draft_ranks", "finish", "inverse_of",
-    "draw_sample", "leading", "longest", "outside_landmarks", "partners_of", "ranks_of", "sample_keys", "sample_places", "smallest",
-    "strongest", "tried_places",
+    "CANDIDATES_PER_RANK",
+    "Draft",
+    "Effort",
+    "SampledBasis",
+    "core_strip",
+    "couple_by_samples",
+    "draft",
+    "draft_ranks",
+    "draw_sample",
+    "finish",
+    "inverse_of",
+    "leading",
+    "longest",
+    "outside_landmarks",
+    "partners_of",
+    "ranks_of",
+    "sample_keys",
+    "sample_places",
+    "smallest",
+    "strongest",
+    "tried_places",
 ]  # fmt: skip
 
 # A core of up to SMALL_CORE rows is cheap. Each cluster then gets more columns, landmarks and sampled rows.

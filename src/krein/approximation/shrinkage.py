@@ -13,24 +13,20 @@ import numpy as np
 
 from krein.approximation.parts import Parts
 from krein.approximation.request import Request
-from krein.arrays import Array, Indices, grouped, stream
+from krein.approximation.tiles import TILE_SIZE, sampled_diagonal, sampled_tiles
+from krein.arrays import Array, stream
 from krein.errors import warn
-from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import core_block
-from krein.kernels import Evaluator, take
-from krein.kernels.collections import precise
+from krein.kernels import Evaluator
 
 __all__ = ["shrunk"]
 
-# At most MAX_TILES tiles of TILE_SIZE x TILE_SIZE entries are sampled within blocks, and as many between blocks.
-MAX_TILES, TILE_SIZE = 32, 16
+# At most MAX_TILES tiles of entries are sampled within blocks, and as many between blocks.
+MAX_TILES = 32
 # The tiles hold at most this share of the entries of the matrix.
 MAX_SAMPLED_SHARE = 0.05
 # The core is scaled if that lowers the squared error by at least this share.
 LEAST_GAIN = 0.05
-# The diagonal is taken at all rows, or at DIAGONAL_ROWS uniform ones if there are more.
-DIAGONAL_ROWS = 50_000
 # Warn if the core is scaled by less than this factor.
 REPORTED_SCALE = 0.5
 
@@ -45,8 +41,9 @@ def shrunk(request: Request, parts: Parts, evaluator: Evaluator) -> Parts:
     if f.rank == 0 or f.rank == f.shape[0]:
         return parts
     rng = stream(request.seed, 6)
-    inner, outer = (_tiles(request, f, evaluator, inside, rng) for inside in (True, False))
-    inner.append(_diagonal(request, f, evaluator, rng))  # it is most of a matrix with few similarities
+    count = max(1, min(MAX_TILES, int(MAX_SAMPLED_SHARE * request.n**2) // TILE_SIZE**2))
+    inner, outer = (sampled_tiles(f, evaluator, request.objects, inside, count, rng) for inside in (True, False))
+    inner.append(sampled_diagonal(f, evaluator, request.objects, rng))  # it is most of a matrix with few similarities
     peak = max(float(np.abs(part).max(initial=0.0)) for _, *tile in inner + outer for part in tile)
     within, between = (_Sums.over(tiles, peak or 1.0) for tiles in (inner, outer))  # on one scale, so that they add up
     a, b = within.best_scale, between.best_scale
@@ -96,62 +93,3 @@ class _Sums:
     def best_scale(self) -> float:
         """The a in [0, 1] of the smallest error."""
         return min(1.0, max(0.0, self.kf / self.ff)) if self.ff > 0.0 else 1.0
-
-
-def _diagonal(
-    request: Request, f: Factorization, evaluator: Evaluator, rng: np.random.Generator
-) -> tuple[float, Array, Array]:
-    """The diagonals of K and F, and the number of entries they represent."""
-    n = request.n
-    rows = np.arange(n) if n <= DIAGONAL_ROWS else np.sort(rng.choice(n, DIAGONAL_ROWS, replace=False))
-    inner, found = f.core_diagonal_blocks(), np.empty(len(rows))
-    for i, here, U in f.bases.by_block(rows):
-        found[here] = np.einsum("ij,ij->i", U @ inner[i], U)
-    return float(n), evaluator.diag(precise(take(request.objects, rows))).astype(np.float64), found + f.shift
-
-
-def _tiles(
-    request: Request, f: Factorization, evaluator: Evaluator, inside: bool, rng: np.random.Generator
-) -> list[tuple[float, Array, Array]]:
-    """Sample tiles off the diagonal, within blocks or between them.
-
-    Each tile is the number of entries it represents, its entries of K, and those of F.
-    """
-    sizes = np.array(f.bases.sizes, dtype=np.int64)
-    starts, n = np.concatenate([[0], np.cumsum(sizes)]), request.n
-    weights = sizes * (sizes - 1.0) if inside else sizes * (n - sizes.astype(np.float64))
-    total = float(weights.sum())
-    if total == 0.0:
-        return []
-    count = max(1, min(MAX_TILES, int(MAX_SAMPLED_SHARE * n**2) // TILE_SIZE**2))
-    wanted: list[tuple[int, Indices]] = []  # places within blocks
-    tiles: list[tuple[list[int], list[int]]] = []  # which of them are the rows and the columns of a tile
-    for i in rng.choice(len(sizes), count, p=weights / total).tolist():
-        size = int(sizes[i])
-        if inside:
-            side = min(TILE_SIZE, size // 2)
-            both = rng.choice(size, 2 * side, replace=False)
-            parts = [(i, both[:side])], [(i, both[side:])]
-        else:
-            rows = rng.choice(size, min(TILE_SIZE, size), replace=False)
-            others = rng.choice(n - size, min(TILE_SIZE, n - size), replace=False)
-            places = np.where(others >= starts[i], others + size, others)
-            blocks = np.searchsorted(starts, places, side="right") - 1
-            parts = [(i, rows)], [(j, places[here] - starts[j]) for j, here in grouped(blocks)]
-        at = [
-            list(range(len(wanted) + k, len(wanted) + k + len(p)))
-            for k, p in ((0, parts[0]), (len(parts[0]), parts[1]))
-        ]
-        tiles.append((at[0], at[1]))
-        wanted += [*parts[0], *parts[1]]
-    found = f.bases.at(wanted)
-    objects = take(request.objects, np.concatenate([rows for rows, _ in found]))
-    ends = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in found])])
-    out: list[tuple[float, Array, Array]] = []
-    for left, right in tiles:
-        here, there = (np.concatenate([np.arange(ends[w], ends[w + 1]) for w in side]) for side in (left, right))
-        exact = evaluator.block(take(objects, here), take(objects, there)).astype(np.float64)
-        i = wanted[left[0]][0]
-        blocks = [found[left[0]][1] @ core_block(f.core, f.spans, i, wanted[w][0]) @ found[w][1].T for w in right]
-        out.append((total / count, exact, np.hstack(blocks)))
-    return out

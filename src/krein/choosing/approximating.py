@@ -7,19 +7,27 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from krein.approximation.approximation import Approximation
 from krein.approximation.building import build
 from krein.approximation.exact import whole_matrix
 from krein.approximation.parts import Parts
 from krein.approximation.request import Request
+from krein.arrays import stream
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError
 from krein.kernels import Evaluator, counting
 from krein.kernels.validation import check_similarity
+from krein.opening import opened
 from krein.policy import Policy, check_policy
+from krein.rows import RowPieces
 
 __all__ = ["approximate", "whole_approximation"]
+
+# Blocks and rank of rows outside memory are chosen on this many of them.
+CHOSEN_ON = 50_000
 
 
 def approximate(
@@ -41,6 +49,8 @@ def approximate(
     random_state: Any = None,
     verbose: int = 0,
     policy: Policy | None = None,
+    memory_limit: Any = None,
+    workdir: Any = None,
 ) -> Approximation:
     """Approximate the kernel matrix of X as U M Uᵀ + s I, in n k + r² numbers instead of n².
 
@@ -93,18 +103,29 @@ def approximate(
         Above 0: progress bars.
     policy : Policy, optional
         The limits of what is chosen; None is ``krein.Policy()``.
+    memory_limit : int or str, optional
+        Bytes that the build may take beside the interpreter, for instance "4GB". X is then visited in pieces, as it is
+        if it lies outside memory: a memory map, the path of an .npy, Parquet, CSV or svmlight file, an array that can
+        be sliced, an iterator of blocks, or a Dask array. Blocks and rank left open are chosen on a sample of it.
+    workdir : path, optional
+        Folder for what is not held in memory. If given, an interrupted build that is repeated goes on where it was.
 
     Returns
     -------
     Approximation
     """
     limits = check_policy(policy)
-    with counting() as spent:  # binding the kernel to X takes similarities too
-        request = Request.check(
-            X, kernel, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
+    with opened(X, memory_limit=memory_limit, workdir=workdir, n_jobs=n_jobs, verbose=verbose, keep=True) as (X, _):
+        return _approximate(
+            X, kernel, limits, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
             landmarks=landmarks, allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory,
             dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
         )  # fmt: skip
+
+
+def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approximation:
+    with counting() as spent:  # binding the kernel to X takes similarities too
+        request = Request.check(X, kernel, **asked)
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator)
         parts, found = _parts(request, evaluator, limits)
@@ -148,6 +169,8 @@ def _whole(request: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:
 def _parts(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection | None]:
     """Build what was asked for; choose what was left open."""
     n, limited = request.n, request.max_error is not None or request.max_memory is not None
+    if isinstance(request.objects, RowPieces):
+        return _outside(request, evaluator, policy)
     if request.n_blocks is not None and request.rank is not None and not limited:
         return build(request, evaluator), None
     if request.coupling != "shared" or request.total_rank is not None:
@@ -165,3 +188,23 @@ def _parts(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Part
     if n <= policy.exact_rows and request.rank is None and not request.drop and fits:
         return _whole(request, evaluator)
     return search(request, evaluator, policy)
+
+
+def _outside(request: Request, evaluator: Evaluator, policy: Policy) -> tuple[Parts, Selection | None]:
+    """Build rows that lie outside memory; what was left open is chosen on a sample of them."""
+    if request.coupling != "shared":
+        raise InputError(
+            f'Rows outside memory are coupled by coupling="shared"; got {request.coupling!r}. Read X into memory for '
+            "the others."
+        )
+    n, found = request.n, None
+    limited = request.max_error is not None or request.max_memory is not None
+    if limited or request.n_blocks is None or (request.rank is None and request.total_rank is None):
+        some = np.sort(stream(request.seed, 61).choice(n, min(n, CHOSEN_ON), replace=False))
+        share = len(some) / n
+        room = None if request.max_memory is None else request.max_memory * share
+        sample = replace(request, objects=request.objects.take(some), max_memory=room)
+        parts, found = _parts(sample, evaluator, policy)
+        f = parts.factorization
+        request = replace(request, n_blocks=f.n_blocks, rank=max(f.ranks), max_error=None, max_memory=None)
+    return build(request, evaluator), found

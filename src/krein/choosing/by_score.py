@@ -28,6 +28,7 @@ import scipy.linalg
 from krein.approximation import Approximation
 from krein.approximation.clusters import partition
 from krein.approximation.nystrom import features, gram_of
+from krein.approximation.piecewise import partition_rows
 from krein.arrays import Array, Indices, stream
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.candidates import (
@@ -45,6 +46,7 @@ from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.kernels.validation import has_only_similarities
 from krein.policy import DEFAULT, Policy
+from krein.rows import RowPieces
 from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Chooser", "codes"]
@@ -375,7 +377,10 @@ class _Trials:
         if self.n <= 1.5 * count:
             return np.arange(self.n)
         wanted = round(self.policy.score_regions * self.n / count)
-        parts = partition(self.objects, wanted, Evaluator(self.kernel), self.seed)
+        if isinstance(self.objects, RowPieces):
+            parts = partition_rows(self.objects, wanted, self.seed)
+        else:
+            parts = partition(self.objects, wanted, Evaluator(self.kernel), self.seed)
         order = stream(self.seed, 31).choice(  # the larger the more likely, as rows are
             parts.n_blocks, parts.n_blocks, replace=False, p=parts.sizes / self.n
         )

@@ -39,6 +39,7 @@ from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
 from krein.policy import Policy, check_policy
+from krein.rows import RowPieces
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_weights",
@@ -88,6 +89,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Number of threads. The result does not depend on it.
     verbose : int, default=0
         Show progress bars if above 0.
+    memory_limit : int, str or None, default=None
+        Bytes that the fit may take beside the interpreter, in each process, for instance "4GB". If given, X is visited
+        in pieces that fit. X that lies outside memory is visited in pieces anyway: memory maps and paths of .npy,
+        Parquet, Arrow, CSV or svmlight files, arrays that can be sliced (zarr, h5py), iterators of blocks, and Dask
+        collections, which are visited on their cluster. y may be the name of a column of a table.
+    workdir : path or None, default=None
+        Folder for what is not held in memory. If given, an interrupted fit that is repeated goes on where it was. None
+        means a temporary folder.
 
     Attributes
     ----------
@@ -128,6 +137,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     n_jobs: int | None = None
     verbose: int = 0
+    memory_limit: Any = None
+    workdir: Any = None
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", *CORRECTIONS)
     _needs_psd: ClassVar[bool] = True  # False: an indefinite matrix may be used without a correction
@@ -230,6 +241,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self._checked(X, "no_validation", reset=False)[0]
 
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
+        if isinstance(X, RowPieces):
+            return X, self._checked_rows(X, y, **checks)
         if np.ma.is_masked(X):
             raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
@@ -253,6 +266,34 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if not isinstance(y, str):
             check_consistent_length(found, y)
         return found, y
+
+    def _checked_rows(self, X: RowPieces, y: Any, **checks: Any) -> Any:
+        """The target of rows that lie elsewhere, which were checked when they were first visited."""
+        if not self._vectors(X):
+            raise InputError(
+                f"Rows outside memory are vectors, compared by a named kernel or one of krein's own; got "
+                f"{self._similarity!r}. Read X into memory for a function of your own."
+            )
+        self._fit_on_vectors, self.n_features_in_ = True, X.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        if isinstance(y, str):
+            return None
+        if y is None:
+            raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        for_y = {name: value for name, value in checks.items() if name in ("multi_output", "y_numeric")}
+        y = validate_data(self, "no_validation", y, reset=False, **for_y)
+        check_consistent_length(np.broadcast_to(0, X.shape[:1]), y)
+        return y
+
+    def _let_go(self) -> None:
+        """Let go of the training rows, which lie elsewhere; what was found out about them stays."""
+        if self._relative_error is None and hasattr(self, "_uncorrected"):
+            assert self.relative_error_ is not None
+        for a in (self._approximation, getattr(self, "_uncorrected", None)):
+            pieces = None if a is None else getattr(a.factorization.bases, "pieces", None)
+            if pieces is not None:
+                pieces.close()
+        self._forget("_training", "_on_demand")
 
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers, as a fit would take it."""

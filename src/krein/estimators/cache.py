@@ -22,6 +22,7 @@ from krein.approximation.bases import object_bytes
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.similarities import user_written
+from krein.rows import RowPieces
 
 __all__ = ["CACHE_BYTES", "Built", "clear_cache", "digest", "forget", "remembered"]
 
@@ -52,7 +53,7 @@ def remembered(objects: Any, kernel: Kernel, settings: tuple[Any, ...] | None, b
     The data that a cached approximation refers to may have been changed in place since. It is replaced by ``objects``,
     whose content is equal to what was approximated.
     """
-    known = None if settings is None else _content(objects, kernel)
+    known = None if settings is None or isinstance(objects, RowPieces) else _content(objects, kernel)
     key = None if known is None or settings is None else (*known, *settings)
     with _lock:
         if key is not None and key in _kept:

@@ -26,6 +26,7 @@ from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.eigenpairs import Pairs, Search, as_matrix, leading, leading_of_matrix
 from krein.estimators.kernel_matrix import kernel_matrix
+from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
@@ -184,6 +185,7 @@ approximation, policy, random_state, n_jobs, verbose
     _deferred: ClassVar[tuple[str, ...]] = ("clip",)  # after centring, where it is exact and costs nothing
     _limit: ClassVar[str] = "components_rows"
 
+    @fits_outside
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
         """Find the leading principal directions of X in the kernel's feature space."""
         search = self._search()
@@ -203,10 +205,12 @@ approximation, policy, random_state, n_jobs, verbose
             self._fit_preimage(objects, kernel)
         return self
 
+    @fits_outside
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Fit, and return the coordinates of X: what `transform` gives, without evaluating the kernel again."""
         return self.fit(X)._coordinates().astype(self._precision(X), copy=False)
 
+    @predicts_outside
     def transform(self, X: Any) -> Array:
         """The coordinates of X along the principal directions, (n_new, n_components)."""
         objects = self._new(X)

@@ -20,6 +20,7 @@ from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
 from krein.estimators.eigenpairs import Search, as_matrix, leading
+from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import DENSE_LIMIT, SMALL
@@ -73,6 +74,7 @@ approximation, policy, random_state, n_jobs, verbose
     _: KW_ONLY
     sparse_output: bool | str = False
 
+    @fits_outside
     def fit(self, X: Any, y: Any = None) -> MEKA:
         """Approximate the kernel matrix of X and take the root of its core."""
         self._fit(X)
@@ -101,6 +103,8 @@ approximation, policy, random_state, n_jobs, verbose
                 "its negative part, as with correction='clip'."
             )
         self._map, self.eigenvalues_ = feature_map(f, self.n_components, seed_from(self.random_state))
+        signs = np.where(self._map.T @ f.project(np.ones(f.shape[0])) < 0.0, -1.0, 1.0)  # the sum of a feature is >= 0
+        self._map = (self._map @ sp.diags(signs)).tocsr() if is_sparse(self._map) else self._map * signs
         self.n_features_out_ = len(self.eigenvalues_)
         if isinstance(self.route_, Exact):
             inner = self._map.toarray() if is_sparse(self._map) else self._map
@@ -111,6 +115,7 @@ approximation, policy, random_state, n_jobs, verbose
             return f.lift(inner)
         return None
 
+    @fits_outside
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit, and return the features of X: what `transform` gives, without evaluating the kernel again."""
         exact = self._fit(X)
@@ -119,6 +124,7 @@ approximation, policy, random_state, n_jobs, verbose
         f = self.approximation_.factorization
         return self._features(f.shape[0], lambda part: f.basis_rows(np.arange(part.start, part.stop)), X)
 
+    @predicts_outside
     def transform(self, X: Any) -> Any:
         """The features of X, (n_new, n_features_out_)."""
         checked = self._new(X)

@@ -26,6 +26,7 @@ from krein.errors import InputError, warn
 from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
+from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
@@ -365,6 +366,7 @@ approximation, policy, random_state, n_jobs, verbose
     coef0: float = 1.0
     alphas: Any = None
 
+    @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:
         """Fit to targets y of shape (n,) or (n, n_targets)."""
         given = None if sample_weight is None else check_weights(sample_weight, _count(X))
@@ -389,6 +391,7 @@ approximation, policy, random_state, n_jobs, verbose
         self._flat = flat
         return self
 
+    @predicts_outside
     def predict(self, X: Any) -> Array:
         """The values at X, (n,) or (n, n_targets)."""
         values = self._values(X)
@@ -438,6 +441,7 @@ approximation, policy, random_state, n_jobs, verbose
 
     _grid: ClassVar[Array] = ALPHAS[LABEL_START:]
 
+    @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
         """Fit to labels y of shape (n,)."""
         given = None if sample_weight is None else check_weights(sample_weight, _count(X))
@@ -473,11 +477,13 @@ approximation, policy, random_state, n_jobs, verbose
             self.loo_scores_ = self.loo_scores_[:, 0]
         return self
 
+    @predicts_outside
     def decision_function(self, X: Any) -> Array:
         """(n,) for two classes, above 0 for the second; else (n, n_classes), highest for the class predicted."""
         values = self._values(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
+    @predicts_outside
     def predict(self, X: Any) -> Any:
         """The class of each object."""
         values = self.decision_function(X)

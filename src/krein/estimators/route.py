@@ -22,6 +22,7 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vect
 from krein.kernels.collections import is_sparse
 from krein.kernels.validation import off_sphere
 from krein.policy import Policy, check_policy
+from krein.rows import RowPieces
 
 __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
@@ -101,26 +102,27 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     3. ``max_error`` was given: blocks and rank follow from it (`ByError`).
     4. One of ``n_blocks``, ``rank``, ``max_memory`` or ``drop`` was given: the rest is chosen by score where there is a
        target to score (`ByScore`), else by error (`ByError`).
-    5. Up to ``policy.exact_rows`` rows: the kernel's own matrix (`Exact`).
-    6. The kernel's feature space has few dimensions: one block of that rank is exact (`Given`).
-    7. The kernel is psd and there are no more rows than the machine's own limit, a field of the policy; of objects
+    5. The rows lie outside memory: case 7, 11 or 12. Fewer rows than the limit of case 8 were read into memory before.
+    6. Up to ``policy.exact_rows`` rows: the kernel's own matrix (`Exact`).
+    7. The kernel's feature space has few dimensions: one block of that rank is exact (`Given`).
+    8. The kernel is psd and there are no more rows than the machine's own limit, a field of the policy; of objects
        without vectors all similarities must be affordable (`_Cost`): the kernel's own matrix (`Exact`).
-    8. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
+    9. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
        (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
        are left.
-    9. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
+    10. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
        (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
        similarities (`Given`).
-    10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
-    11. Else ``policy.plain_shape`` (`Given`).
+    11. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
+    12. Else ``policy.plain_shape`` (`Given`).
 
-    With ``refine=None`` of an SVM case 7 has the limit of case 5. With ``refine="exact"`` it has none, and a kernel
-    known to be indefinite is an error. After a system proved singular (``solvable=False``) case 5 means an
-    eigendecomposition and case 7 does not apply.
+    With ``refine=None`` of an SVM case 8 has the limit of case 6. With ``refine="exact"`` it has none, and a kernel
+    known to be indefinite is an error. After a system proved singular (``solvable=False``) case 6 means an
+    eigendecomposition and case 8 does not apply.
 
     "The kernel is psd" means that it is declared psd; of a given matrix, that it has a Cholesky factor.
-    ``correction="square"`` changes psd matrices too, so it needs the eigendecomposition of case 5, or an
-    approximation. Cases 8 and 9 do not apply to a given correction that they do not have.
+    ``correction="square"`` changes psd matrices too, so it needs the eigendecomposition of case 6, or an
+    approximation. Cases 9 and 10 do not apply to a given correction that they do not have.
     """
     if getattr(machine, "refine", None) == "exact" and kernel.traits.psd is False:
         raise IndefiniteError(
@@ -139,6 +141,8 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         return ByError(request, given)
     if said:
         return ByScore(request, given) if scored else ByError(request, given)
+    if isinstance(objects, RowPieces):
+        return _outside(objects, kernel, request, policy, scored)
     psd = solvable and machine.correction != "square" and is_psd(kernel, objects, policy)
     if n <= policy.exact_rows:
         return Exact(psd, f"{n} rows are no more than policy.exact_rows = {policy.exact_rows}")
@@ -171,6 +175,19 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         return ByScore(request, why)
     blocks, rank = policy.plain_shape
     why += "; there is no target to choose blocks by, so they are policy.plain_shape"
+    return Given(request | {"n_blocks": blocks, "rank": rank, "drop": 0.0}, why)
+
+
+def _outside(objects: RowPieces, kernel: Kernel, request: dict[str, Any], policy: Policy, scored: bool) -> Route:
+    """The route of rows that lie outside memory: an approximation."""
+    dimension, where = _feature_dimension(kernel, objects), f"the {objects.shape[0]} rows lie outside memory"
+    if dimension is not None and dimension <= policy.feature_dimension:
+        why = f"{where}, and the kernel's feature space has {dimension} dimensions, so one block of that rank is exact"
+        return Given(request | {"n_blocks": 1, "rank": dimension, "drop": 0.0}, why)
+    if scored:
+        return ByScore(request, where)
+    blocks, rank = policy.plain_shape
+    why = f"{where}; there is no target to choose blocks by, so they are policy.plain_shape"
     return Given(request | {"n_blocks": blocks, "rank": rank, "drop": 0.0}, why)
 
 

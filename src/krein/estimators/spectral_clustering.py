@@ -22,6 +22,7 @@ from krein.errors import InputError, one_of, warn, whole_number
 from krein.estimators.base import KernelMachine
 from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.normalized_cut import Cut, Degrees, degrees, exact_cut, normalised_cut
+from krein.estimators.outside import fits_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
 from krein.factorization.core import is_dense
@@ -117,6 +118,7 @@ random_state, n_jobs, verbose
         tags.input_tags.sparse = True
         return tags
 
+    @fits_outside
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
         """Cluster X."""
         wanted, tol = self._check()
@@ -134,6 +136,7 @@ random_state, n_jobs, verbose
         self.labels_ = self._labels(cut.embedding, seed)
         return self
 
+    @fits_outside
     def fit_predict(self, X: Any, y: Any = None) -> Indices:
         """Cluster X and return the labels."""
         return np.asarray(self.fit(X).labels_)

@@ -41,6 +41,7 @@ from krein.estimators.decision import (
     sigmoids,
     winners,
 )  # fmt: skip
+from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact, Features
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
@@ -466,6 +467,7 @@ n_iter_, shape_fit_
 
     _tunes: ClassVar[bool] = True
 
+    @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
         """Fit to X (n, d) and labels y (n,). Rows of weight 0 or less are ignored."""
         given, C = _positive_weights(sample_weight), _finite_C(self.C)
@@ -578,6 +580,7 @@ n_iter_, shape_fit_
             values[used], labels[used], weights[used], len(self.classes_), self.multi_class
         )
 
+    @predicts_outside
     def decision_function(self, X: Any) -> Array:
         """Return the decision values: (n,) for two classes, else (n, n_classes), or (n, n_pairs) for "ovo"."""
         values = self._values(X) + self.intercept_
@@ -587,6 +590,7 @@ n_iter_, shape_fit_
             return values
         return confidences(values, len(self.classes_))
 
+    @predicts_outside
     def predict(self, X: Any) -> Any:
         """Return the class of each row of X."""
         if self.break_ties and self.decision_function_shape == "ovo":
@@ -682,6 +686,7 @@ approximation, policy, random_state, n_jobs, verbose
 
     _tunes: ClassVar[bool] = True
 
+    @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
         """Fit to X (n, d) and numbers y (n,). Rows of weight 0 or less are ignored."""
         given, C = _positive_weights(sample_weight), _finite_C(self.C)
@@ -698,6 +703,7 @@ approximation, policy, random_state, n_jobs, verbose
         self._fit_one(objects, kernel, used, task, y, limits)
         return self
 
+    @predicts_outside
     def predict(self, X: Any) -> Array:
         """Return the value at each row of X."""
         return np.asarray(self._values(X).ravel() + self.intercept_[0])
@@ -734,6 +740,7 @@ approximation, policy, random_state, n_jobs, verbose
     _: KW_ONLY
     nu: float = 0.5
 
+    @fits_outside
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> OneClassSVM:
         """Fit to X (n, d); y is ignored. Rows of weight 0 or less are ignored."""
         given = _positive_weights(sample_weight)
@@ -753,6 +760,7 @@ approximation, policy, random_state, n_jobs, verbose
         self.offset_ = -self.intercept_
         return self
 
+    @predicts_outside
     def decision_function(self, X: Any) -> Array:
         """Return the signed distance to the boundary, negative for outliers, and 0 within rounding of the boundary."""
         values: Array = self._values(X).ravel() + self.intercept_[0]
@@ -760,10 +768,12 @@ approximation, policy, random_state, n_jobs, verbose
         values[np.abs(values) <= BOUNDARY_ROUNDING * abs(self.intercept_[0])] = 0.0
         return values
 
+    @predicts_outside
     def score_samples(self, X: Any) -> Array:
         """Return the decision function plus ``offset_``."""
         return np.asarray(self.decision_function(X) + self.offset_[0])
 
+    @predicts_outside
     def predict(self, X: Any) -> Any:
         """Return 1 for each row inside or on the boundary, -1 for each outlier."""
         return np.where(self.decision_function(X) >= 0.0, 1, -1).astype(np.intp)

@@ -64,6 +64,14 @@ class Pieces:
         self.cuts = np.asarray(cuts)  # (P + 1,) the first row of each piece, and n
         self.counts = np.asarray(counts)  # (P, c) rows of each cluster in each piece
 
+    @classmethod
+    def absent(cls, sizes: Indices) -> Pieces:
+        """Pieces that are no longer there, of which the sizes of the clusters are known."""
+        made = cls.__new__(cls)
+        made._engine = made._held = None
+        made.cuts, made.counts = np.array([0, int(sizes.sum())]), np.asarray(sizes)[None]
+        return made
+
     @property
     def engine(self) -> Engine:
         if self._engine is None:

@@ -35,6 +35,7 @@ from krein.kernels.counting import note
 from krein.kernels.names import takes
 from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
+from krein.rows import RowPieces
 
 __all__ = [
     "as_objects",
@@ -87,6 +88,8 @@ def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> 
         return len(first) < 3 or not callable(kernel) or takes(partial(kernel, **(params or {})), first) is not None
     if hasattr(X, "columns"):
         return _is_numeric(X)
+    if isinstance(X, RowPieces):
+        return False  # a function of the user's may keep what it is given
     shape, kind = getattr(X, "shape", ()), getattr(getattr(X, "dtype", None), "kind", "f")
     return len(shape) == 2 and kind in "biuf"
 
@@ -217,6 +220,13 @@ def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) ->
 
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
     """X as a float array, a CSR matrix or a sequence; ``like_vectors`` if a callable was fitted on vectors."""
+    if isinstance(X, RowPieces):
+        if not takes_vectors(kernel):
+            raise InputError(
+                f"Rows outside memory are vectors; {kernel!r} compares other objects. Read them into memory."
+            )
+        assert X.survey.n_bad == 0  # or it raised
+        return X
     if is_sparse(X):
         return _sparse(X, kernel)
     vectors = like_vectors or takes_vectors(kernel)
@@ -342,6 +352,8 @@ def off_sphere(X: Any) -> int:
     """The number of rows of X whose length is not 1; 0 if the objects are no vectors."""
     if not is_vectors(X):
         return 0
+    if isinstance(X, RowPieces):
+        return X.survey.off_sphere
     with np.errstate(over="ignore", under="ignore"):
         squares = np.asarray(X.multiply(X).sum(1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
         return int((np.abs(np.sqrt(squares) - 1.0) > SPHERE_TOLERANCE).sum())

@@ -33,6 +33,7 @@ from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Han
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse, Group
 from krein.factorization.eigensystem import Component
+from krein.factorization.pieces import PieceBases, Pieces
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
 from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
@@ -40,6 +41,7 @@ from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EARLIER, EarlierExpansion, upgraded
 from krein.policy import Policy
 from krein.preprocessing import UnitSphere
+from krein.rows import RowPieces
 from krein.solvers.dense_dual import Task
 from krein.solvers.dual import Dual
 from krein.tables.encoding import Categories, Encoder, Numbers
@@ -139,6 +141,8 @@ def _of_estimator(cls: Any) -> Kind:
 
     def apart(model: Any) -> Fields:
         state = {name: value for name, value in vars(model).items() if name not in getattr(model, "_unsaved", ())}
+        if "workdir" in state:
+            state["workdir"] = None  # it belongs to the fit
         for name in state:
             _check_state(name)
         return state
@@ -258,12 +262,23 @@ def _check_core(given: Fields) -> None:
 
 
 def _factorization_apart(f: Factorization) -> Fields:
-    """Files hold the bases flat, as they were kept before they became a value of their own."""
+    """Files hold the bases flat, as they were kept before they became a value of their own.
+
+    Of bases whose rows lay elsewhere a file holds the number of rows of each block.
+    """
+    if isinstance(f.bases, PieceBases):
+        return {
+            "bases": (), "core": f.core, "order": np.empty(0, dtype=np.intp), "shift": f.shift, "maps": f.bases.maps,
+            "sizes": np.array(f.bases.sizes, dtype=np.intp), "dtype": f.bases.dtype,
+        }  # fmt: skip
     return {"bases": f.bases.blocks, "core": f.core, "order": f.order, "shift": f.shift, "maps": f.maps}
 
 
 def _factorization(given: Fields) -> Factorization:
-    _check_names(Factorization, given, ["bases", "core", "order", "shift", "maps"], {"bases", "core", "order"})
+    known = ["bases", "core", "order", "shift", "maps", "sizes", "dtype"]
+    _check_names(Factorization, given, known, {"bases", "core", "order"})
+    if "sizes" in given:
+        return _rowless(given)
     bases: Any = given["bases"]
     core: Any = given["core"]
     order: Any = given["order"]
@@ -281,10 +296,38 @@ def _factorization(given: Fields) -> Factorization:
     return Factorization.from_blocks(bases, core, order, shift, maps)
 
 
+def _rowless(given: Fields) -> Factorization:
+    """A factorization whose rows lay elsewhere."""
+    sizes, maps, core, dtype = (given.get(name) for name in ("sizes", "maps", "core", "dtype"))
+    _need(
+        checker(Indices)(sizes) and sizes.ndim == 1 and len(sizes) and sizes.min() >= 0, "the sizes of blocks are none"
+    )
+    fit = isinstance(maps, tuple) and len(maps) == len(sizes) and dtype in ("float32", "float64")
+    _need(fit and all(checker(Array)(A) and A.ndim == 2 for A in maps), "a map is none")
+    _need(checker(Array | BlockSparse)(core) and len(core.shape) == 2, "the core is no matrix")
+    _need(core.shape[0] == core.shape[1] and checker(float)(given.get("shift", 0.0)), "the core is not square")
+    bases = PieceBases(Pieces.absent(sizes), maps, str(dtype))
+    return Factorization(bases, core, given.get("shift", 0.0))
+
+
+def _rows_together(given: Fields) -> RowPieces:
+    _check_names(RowPieces, given, ["shape", "dtype"], {"shape", "dtype"})
+    shape, dtype = given["shape"], given["dtype"]
+    _need(
+        isinstance(shape, tuple) and len(shape) == 2 and all(type(m) is int and m > 0 for m in shape),
+        "rows have no shape",
+    )
+    _need(dtype in ("float32", "float64"), "rows have no type")
+    return RowPieces.absent(shape, dtype)
+
+
 def _check_partition(given: Fields) -> None:
     order, starts, centres = given["order"], given["starts"], given["centres"]
     _need(order.ndim == starts.ndim == 1 and len(starts) >= 2 and centres.ndim == 2, "a partition is ragged")
-    _need(starts[0] == 0 and starts[-1] == len(order) and (np.diff(starts) >= 0).all(), "clusters are out of order")
+    _need(
+        starts[0] == 0 and starts[-1] == (len(order) or starts[-1]) and (np.diff(starts) >= 0).all(),
+        "clusters are out of order",
+    )
     _need(len(centres) == len(starts) - 1, "there are not as many centres as clusters")
 
 
@@ -296,7 +339,7 @@ def _check_landmarks(given: Fields) -> None:
 def _check_approximation(given: Fields) -> None:
     f, clusters, maps = given["factorization"], given["partition"], given["maps"]
     n = f.shape[0]
-    _need(count_objects(given["objects"]) == n == len(clusters.order), f"{n} rows are approximated, of other objects")
+    _need(count_objects(given["objects"]) == n == clusters.starts[-1], f"{n} rows are approximated, of other objects")
     _need(len(maps) == f.n_blocks == clusters.n_blocks, "there are not as many maps as blocks")
     _need(all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True)), "a map has another rank")
 
@@ -370,6 +413,7 @@ _ALL = (
     *(_of_earlier(name, *how) for name, how in EARLIER.items()),
     Kind("Expansion", EarlierExpansion, lambda value: {}, EarlierExpansion.together),
     Kind("Factorization", Factorization, _factorization_apart, _factorization),
+    Kind("RowPieces", RowPieces, lambda rows: {"shape": rows.shape, "dtype": str(rows.dtype)}, _rows_together),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
     Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
     Kind(

@@ -41,6 +41,10 @@ class Collection:
     def bounds(self, target: int) -> list[int]:
         return bounds_within(self._edges().tolist(), target)
 
+    def edges(self) -> list[int]:
+        """Return the first row of each chunk, and the number of rows."""
+        return [int(row) for row in self._edges()]
+
     def read(self, start: int, stop: int) -> Array:
         check_run(start, stop, self.shape[0])
         return np.ascontiguousarray(self.array[start:stop].compute())

@@ -37,6 +37,7 @@ from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
 from krein.kernels import count_objects, is_vectors, take
 from krein.kernels.collections import rows
+from krein.rows import RowPieces
 from krein.solvers.dense_dual import NotConverged
 
 __all__ = [
@@ -388,10 +389,15 @@ def diagonal(clean: Any, group: Group) -> Array:
     """The self-similarities of a kernel without noise; where amplitude is all there is to learn, evaluated once."""
     leaf = leaf_of(clean)
     if leaf is None or leaf.n_dims or is_vectors(group.objects):
-        return np.asarray(clean.diag(group.objects))
+        return self_similarities(clean, group.objects)
     if "leaf" not in group.own:
         group.own["leaf"] = leaf.diag(group.objects)
     return np.asarray(amplitude_of(clean) * group.own["leaf"])
+
+
+def self_similarities(kernel: Any, objects: Any) -> Array:
+    """k(x, x) of all objects, wherever they are."""
+    return objects.map(kernel.diag) if isinstance(objects, RowPieces) else np.asarray(kernel.diag(objects))
 
 
 def settled_later(kernel: Any, whole: Group, route: Route) -> bool:

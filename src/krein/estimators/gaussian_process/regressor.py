@@ -34,6 +34,7 @@ from krein.estimators.gaussian_process.evidence import (
     learn,
     noise_of,
     rescaled,
+    self_similarities,
     settled_later,
 )
 from krein.estimators.gaussian_process.kernels import (
@@ -61,6 +62,7 @@ from krein.estimators.gaussian_process.posterior import (
     squeezed,
 )
 from krein.estimators.gaussian_process.similarity_matrix import evaluated
+from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import ByScore, Exact, Handed, given_shape
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem, eigensystem
@@ -70,6 +72,7 @@ from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
 from krein.policy import check_policy
+from krein.rows import RowPieces
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -196,6 +199,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
 
     # -- fit -------------------------------------------------------------------------------------------------------
 
+    @fits_outside
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
         _check_correction(self.correction, self._corrections)
@@ -413,7 +417,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
         f, system = a.factorization, eigensystem(a.factorization.core, a.factorization.ranks)
         own = diagonal(clean, whole)
         if isinstance(self.route_, Handed):
-            f, system = scaled(f, system, float(np.mean(own) / np.mean(AsSklearn(a.kernel).diag(whole.objects))))
+            f, system = scaled(
+                f, system, float(np.mean(own) / np.mean(self_similarities(AsSklearn(a.kernel), whole.objects)))
+            )
         held = f.diagonal(system.diagonal_core(system.values)) + f.shift
         return replace(f, shift=f.shift + max(0.0, float(np.mean(own - held)))), system
 
@@ -461,6 +467,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, KernelMachine):
 
     # -- predict ---------------------------------------------------------------------------------------------------
 
+    @predicts_outside
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Return the mean at X, and its standard deviation or covariance if asked for; of the prior before fit.
 
@@ -614,6 +621,8 @@ def _normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array
 
 def _divided(objects: Any, scale: Array | None) -> Any:
     """Columns in units of their scales."""
+    if isinstance(objects, RowPieces):
+        return objects if scale is None else objects / scale
     return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
 
 

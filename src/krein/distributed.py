@@ -1,0 +1,174 @@
+"""Rows of a Dask collection: the engine that visits them where they are, and predictions as lazy collections.
+
+Every visit is one pure task for each piece. Nothing is scattered or bound to a worker, so that what a dead worker held
+is computed again from the collection, with the same bits. Small values travel as tasks too. The current client is used,
+or Dask's local scheduler if there is none: then the pieces are visited in this process.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from krein.arrays import Array
+from krein.engines import Here, add, tree_sum
+from krein.errors import ResourceError
+from krein.rows import Chunk, RowPieces
+
+__all__ = ["OnDask", "is_dask", "lazily", "on_dask"]
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask collection. Dask is not imported for the answer."""
+    return (
+        "dask" in sys.modules and type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
+    )
+
+
+def on_dask(source: Any, verbose: int = 0) -> RowPieces:
+    """The rows of a Dask collection, a piece for each of its chunks."""
+    client = _client()
+    cuts, blocks = source.edges(), source.blocks()
+    if client is None:
+        return RowPieces(
+            source,
+            Here(1, verbose),
+            [_Delayed(b, int(a), int(c)) for b, a, c in zip(blocks, cuts, cuts[1:], strict=False)],
+            cuts,
+        )
+    futures = client.compute(blocks)
+    held = [
+        client.submit(_chunk, f, int(a), str(source.dtype), pure=False) for f, a in zip(futures, cuts, strict=False)
+    ]
+    return RowPieces(source, OnDask(client, verbose), held, cuts)
+
+
+class _Delayed:
+    """A chunk that is computed in this process when it is read."""
+
+    def __init__(self, block: Any, start: int, stop: int) -> None:
+        self.block, self.start, self.stop = block, start, stop
+
+    def read(self) -> Array:
+        return np.asarray(self.block.compute(scheduler="threads"))
+
+    def take(self, places: Any) -> Array:
+        return self.read()[places]
+
+
+def _client() -> Any:
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+class OnDask:
+    """The workers of a Dask client."""
+
+    def __init__(self, client: Any, verbose: int = 0) -> None:
+        self.client, self.verbose = client, verbose
+
+    @property
+    def n_workers(self) -> int:
+        return max(1, sum(self.client.nthreads().values()))
+
+    def visit(
+        self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
+        plus: Callable[[Any, Any], Any] | None = None, what: str = "", name: str | None = None,
+    ) -> tuple[list[Any], Any]:  # fmt: skip
+        both = self._run(step, held, small, own)
+        stays = [self.client.submit(operator.itemgetter(0), b, pure=False) for b in both]
+        sent = [self.client.submit(operator.itemgetter(1), b, pure=False) for b in both]
+        total = tree_sum(sent, lambda a, b: self.client.submit(plus or add, a, b, pure=False))
+        return stays, self._get([total], what)[0]
+
+    def collect(
+        self, step: Callable[..., Any], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None
+    ) -> list[Any]:
+        return self._get(self._run(step, held, small, own))
+
+    def _run(self, step: Callable[..., Any], held: Sequence[Any], small: Any, own: Sequence[Any] | None) -> list[Any]:
+        # A task that returns the value, as scattered data would be lost with the worker that holds it.
+        shared = [self.client.submit(_itself, value, pure=False) for value in small]
+        return [
+            self.client.submit(_step, step, h, None if own is None else (own[j],), *shared, pure=False)
+            for j, h in enumerate(held)
+        ]
+
+    def _get(self, futures: list[Any], what: str = "") -> list[Any]:
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+
+        bar = tqdm(total=1, desc=what, disable=not (self.verbose and what))
+        try:
+            found: list[Any] = self.client.gather(futures, direct=True)
+            bar.update()
+            return found
+        except KilledWorker as error:
+            raise ResourceError(
+                f"Workers died again and again at the same piece of the rows: {error}. It needs more memory than they "
+                "have: rechunk X into smaller pieces, or give the workers more."
+            ) from None
+        except (FutureCancelledError, OSError, RuntimeError) as error:
+            raise ResourceError(
+                f"The Dask cluster went away during the fit: {error}. Start it again and repeat."
+            ) from None
+        finally:
+            bar.close()
+
+
+def _step(step: Callable[..., Any], held: Any, own: tuple[Any, ...] | None, *small: Any) -> Any:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return step(held, *(own or ()), *small)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _chunk(block: Any, start: int, dtype: str) -> Chunk:
+    return Chunk(np.ascontiguousarray(np.asarray(block), dtype=dtype), start)
+
+
+def lazily(method: Callable[..., Any], machine: Any, X: Any, probe: Any, **options: Any) -> Any:
+    """``method(machine, chunk)`` of every chunk of a Dask collection, as a lazy collection of the same kind.
+
+    ``probe`` is the result for one row, which tells type and shape.
+    """
+    import dask
+
+    model = dask.delayed(machine, pure=True, traverse=False)
+    if hasattr(X, "npartitions") and hasattr(X, "columns"):
+        import pandas as pd
+
+        def of_frame(part: Any, fitted: Any) -> Any:
+            values = np.asarray(method(fitted, part, **options)) if len(part) else probe[:0]
+            return pd.Series(values, index=part.index) if values.ndim == 1 else pd.DataFrame(values, index=part.index)
+
+        empty = probe[:0]
+        meta = pd.Series(empty) if empty.ndim == 1 else pd.DataFrame(empty)
+        return X.map_partitions(of_frame, machine, meta=meta)
+    import dask.array as da
+
+    def of_block(block: Any, fitted: Any) -> Any:
+        return method(fitted, np.asarray(block), **options) if len(block) else probe[:0]
+
+    parts = [dask.delayed(of_block)(block, model) for block in X.to_delayed().ravel()]
+    rows = X.chunks[0]
+    arrays = [
+        da.from_delayed(part, shape=(m, *probe.shape[1:]), dtype=probe.dtype, meta=probe[:0])
+        for part, m in zip(parts, rows, strict=True)
+    ]
+    return da.concatenate(arrays) if len(arrays) > 1 else arrays[0]

@@ -1,0 +1,82 @@
+"""X from anywhere for every machine: decorators of `fit` and of what predicts.
+
+`fits_outside` opens X (`krein.opening`), so that a fit sees an array in memory or `RowPieces`, and lets go of all rows
+when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy collection of
+predictions, anything else an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from krein.distributed import is_dask, lazily
+from krein.errors import InputError
+from krein.opening import in_memory, opened
+from krein.policy import check_policy
+from krein.rows import RowPieces
+from krein.sources import source_of
+
+__all__ = ["fits_outside", "predicts_outside"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+# This many rows are predicted at a time.
+PREDICTED_ROWS = 65_536
+
+
+def fits_outside(fit: F) -> F:
+    """A fit that takes X from anywhere."""
+
+    @wraps(fit)
+    def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
+        limit = int(getattr(check_policy(self.policy), self._limit))
+        shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
+        if type(X) is np.ndarray and self.memory_limit is None:
+            return fit(self, X, in_memory(y), *args, **options)
+        if self.approximation is not None or self._precomputed:  # they are of rows in memory
+            return fit(self, X, y, *args, **options)
+        options = {name: in_memory(value) for name, value in options.items()}
+        with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target):
+            if isinstance(rows, RowPieces):
+                rows.survey  # noqa: B018  checks all rows
+            found = fit(self, rows, target, *map(in_memory, args), **options)
+            if isinstance(rows, RowPieces):
+                self._let_go()
+        return found
+
+    return opened_fit  # type: ignore[return-value]
+
+
+def predicts_outside(method: F) -> F:
+    """A prediction for rows from anywhere."""
+
+    @wraps(method)
+    def predicted(self: Any, X: Any, **options: Any) -> Any:
+        if type(X) is np.ndarray or isinstance(X, list | tuple):
+            return method(self, X, **options)
+        if is_dask(X):
+            check_is_fitted(self)
+            source_of(X)  # refuses what cannot be rows
+            if any(isinstance(value, bool) and value for value in options.values()):
+                raise InputError(
+                    f"{', '.join(options)} of a Dask collection would be several collections. Predict its blocks: "
+                    "X.map_blocks(model.predict, ...)."
+                )
+            probe = np.asarray(method(self, np.zeros((1, self.n_features_in_))))
+            return lazily(method, self, X, probe, **options)
+        found = source_of(X) if not hasattr(X, "iloc") else None
+        if found is None:
+            return method(self, X, **options)
+        source, n = found[0], found[0].shape[0]
+        parts = [
+            method(self, source.read(a, min(n, a + PREDICTED_ROWS)), **options) for a in range(0, n, PREDICTED_ROWS)
+        ]
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return predicted  # type: ignore[return-value]

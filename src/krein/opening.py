@@ -1,0 +1,105 @@
+"""X as a user passes it in, `RowPieces` out if it lies elsewhere: where rows come from, who visits them, what is kept.
+
+`opened` decides it once for every fit and every approximation. Rows that are few enough are read into memory, where the
+fit goes as for any array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from krein.checkpoints import Workdir
+from krein.distributed import is_dask, on_dask
+from krein.errors import InputError, is_number
+from krein.rows import ArrayRows, RowPieces
+from krein.sources import source_of
+
+__all__ = ["bytes_from", "in_memory", "opened"]
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+# Rows are read into memory if they take no more than this share of the memory limit.
+READ_SHARE = 0.25
+# Without a memory limit rows of this many bytes are read into memory.
+READ_BYTES = 2**28
+
+
+def bytes_from(limit: Any, name: str = "memory_limit") -> float | None:
+    """Return a number of bytes from a number or a text such as "4GB" or "512MiB"; None stays None."""
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?)b?\s*", limit.lower())
+        with contextlib.suppress(ValueError):
+            if found is not None and found[2] in UNITS and float(found[1]) > 0.0:
+                return float(found[1]) * UNITS[found[2]]
+    elif is_number(limit) and limit > 0:
+        return float(limit)
+    raise InputError(
+        f'{name} must be a number of bytes above 0, a text such as "4GB" or "512MiB", or None; got {limit!r}.'
+    )
+
+
+@contextlib.contextmanager
+def opened(
+    X: Any, y: Any = None, *, fewest: int = 0, memory_limit: Any = None, workdir: Any = None, n_jobs: int | None = None,
+    verbose: int = 0, keep: bool = False,
+) -> Iterator[tuple[Any, Any]]:  # fmt: skip
+    """Yield (X, y): as they are, as arrays in memory, or X as `RowPieces`.
+
+    Up to ``fewest`` rows that fit into memory are read. ``workdir`` keeps what is finished for another try. With
+    ``keep`` the rows and the files stay open when no error occurs.
+    """
+    limit = bytes_from(memory_limit)
+    found = source_of(X, y, workdir=workdir) if _may_be_source(X) else None
+    if found is None and limit is not None and isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
+        found = ArrayRows(X), y  # an array that is there may be visited in pieces too
+    if found is None:
+        yield X, in_memory(y)
+        return
+    source, y = found[0], in_memory(found[1])
+    n, d = source.shape
+    room = READ_BYTES if limit is None else READ_SHARE * limit
+    if n <= fewest and n * d * np.dtype(source.dtype).itemsize <= room:
+        yield source.read(0, n), y
+        return
+    jobs = _n_threads(n_jobs)
+    if is_dask(X):
+        rows, files = on_dask(source, verbose), None
+    else:
+        files = Workdir(workdir)
+        rows = RowPieces.of(source, memory_limit=limit, n_jobs=jobs, verbose=verbose, checkpoints=files)
+    try:
+        yield rows, y
+    except BaseException:
+        rows.close()
+        if files is not None:
+            files.close(finished=False)
+        raise
+    if not keep:
+        rows.close()
+        if files is not None:
+            files.close()
+
+
+def _may_be_source(X: Any) -> bool:
+    """A quick test, as most fits are of arrays in memory."""
+    return type(X) is not np.ndarray and not isinstance(X, list | tuple) and not issparse(X)
+
+
+def in_memory(y: Any) -> Any:
+    """A target or weights as an array, if they are a Dask collection or a map; else as they are."""
+    if is_dask(y):
+        y = y.compute()
+    return np.asarray(y) if isinstance(y, np.memmap) else y
+
+
+def _n_threads(n_jobs: int | None) -> int:
+    from joblib import effective_n_jobs
+
+    return int(effective_n_jobs(n_jobs or 1))
