@@ -15,6 +15,7 @@ In: objects, targets and parameters. Out: fitted machines.
 from __future__ import annotations
 
 from krein.estimators.cache import clear_cache
+from krein.estimators.gaussian_process.classifier import GaussianProcessClassifier
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
 from krein.estimators.kernel_pca import KernelPCA
 from krein.estimators.logistic_regression import KernelLogisticRegression
@@ -27,6 +28,7 @@ __all__ = [
     "MEKA",
     "SVC",
     "SVR",
+    "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "KernelLogisticRegression",
     "KernelPCA",

@@ -28,8 +28,12 @@ from krein.factorization.eigensystem import Component, Eigensystem, eigensystem
 from krein.kernels import count_objects
 
 __all__ = [
+    "Conditioned",
+    "Evidence",
     "Posterior",
     "Scales",
+    "conditioned",
+    "corrected_evidence",
     "drawn",
     "evidence_by",
     "evidence_of",
@@ -113,11 +117,28 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
     D = np.asarray(noise, dtype=np.float64) + f.shift
     if D.ndim == 0:
         return _even(f, float(D), y, system)
+    c = conditioned(f, D, y, system)
     n, p = y.shape
+    return Posterior(-0.5 * (c.fit + p * (c.logdet + n * LOG_2PI)), c.dual, c.inner, c.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """H = U M Uᵀ + D and targets y: what a posterior is made of."""
+
+    logdet: float  # log det H
+    fit: float  # yᵀ H⁻¹ y, summed over the targets
+    dual: Array
+    inner: Array
+    parts: tuple[tuple[Component, Array], ...]
+
+
+def conditioned(f: Factorization, D: Array, y: Array, system: Eigensystem) -> Conditioned:
+    """The parts of a posterior for a diagonal D of different numbers, (n,); the shift of f is not used."""
     grams = f.gram(1.0 / D)
     scaled = y / D[:, None]
     inside = f.project(scaled)
-    inner, parts = np.zeros((f.rank, p)), []
+    inner, parts = np.zeros((f.rank, y.shape[1])), []
     logdet, fit = float(np.log(D).sum()), float((y * scaled).sum())
     for part in system.components:
         L = part.vectors * np.sqrt(np.maximum(part.values, 0.0))
@@ -135,7 +156,7 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
         fit -= float(np.square(solve_triangular(R, seen, lower=True)).sum())
         parts.append((part, solve_triangular(R, L.T, lower=True, check_finite=False)))
     dual = scaled - f.lift(inner) / D[:, None]
-    return Posterior(-0.5 * (fit + p * (logdet + n * LOG_2PI)), dual, inner, tuple(parts))
+    return Conditioned(logdet, fit, dual, inner, tuple(parts))
 
 
 def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
@@ -261,7 +282,7 @@ def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evi
     evidence -inf.
     """
     if how is not None:
-        return _spectral_evidence(K, noise, y, how)
+        return corrected_evidence(K, noise, y, how, evidence_of)
     H = K.copy()
     H[np.diag_indices_from(H)] += noise
     R = factored(H)
@@ -305,13 +326,14 @@ SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] =
 }
 
 
-def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> Evidence:
+def corrected_evidence(K: Array, noise: Array, y: Array, how: str, of: Callable[..., Evidence]) -> Evidence:
+    """``of(K, noise, y)`` with K corrected, and its derivatives by K as it was."""
     if how != "square" and is_psd(K):  # nothing to correct
-        return evidence_of(K, noise, y)
+        return of(K, noise, y)
     values, V = np.linalg.eigh(K)
     function, derivative = SPECTRAL[how]
     changed = function(values)
-    value, slope, dual, R = evidence_of((V * changed) @ V.T, noise, y)
+    value, slope, dual, R = of((V * changed) @ V.T, noise, y)
 
     def through() -> tuple[Array, Array]:
         W, by_noise = slope()
