@@ -175,7 +175,8 @@ class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
             one = clone(self).set_params(random_state=seed)
             fitted.append(one.fit(self._of(X, members, square=True), second.astype(np.intp)))
         self.estimators_ = fitted
-        self._members = [members for members, _ in self._problems(labels)] if self.multi_class == "one_vs_one" else None
+        whole = self.multi_class == "one_vs_rest"
+        self._members = [None if whole else members for members, _ in self._problems(labels)]
         self.kernel_ = sk.CompoundKernel([one.kernel_ for one in fitted])
         self.log_marginal_likelihood_value_ = np.mean([one.log_marginal_likelihood_value_ for one in fitted])
         for name in OF_FIRST_PROBLEM:
@@ -261,18 +262,18 @@ class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
     # -- predict ---------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Any:
-        """The most probable class of each object."""
+        """The most probable class of each object; of a precomputed matrix that with the largest latent function."""
         check_is_fitted(self)
         if self.n_classes_ == 2:
             return self.classes_[(self._latent(self._new_objects(X), False)[0][:, 0] > 0.0).astype(np.intp)]
-        if self.multi_class == "one_vs_rest":
+        if self.multi_class == "one_vs_rest" and not self._precomputed:
             return self.classes_[self._each_proba(X).argmax(1)]
         X = self._checked(X, "no_validation", reset=False)[0]
-        found = [
-            one._latent(one._new_objects(self._of(X, members)), False)[0][:, 0]
-            for one, members in zip(self.estimators_, self._members or [], strict=True)
-        ]
-        return self.classes_[confidences(-np.column_stack(found), self.n_classes_).argmax(1)]
+        parts = (X if members is None else self._of(X, members) for members in self._members)
+        means = [one._latent(one._new_objects(own), False)[0] for one, own in zip(self.estimators_, parts, strict=True)]
+        values = np.hstack(means)  # (n, problems)
+        votes = values if self.multi_class == "one_vs_rest" else confidences(-values, self.n_classes_)
+        return self.classes_[votes.argmax(1)]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class, (n, n_classes), averaged over the latent functions."""
