@@ -308,7 +308,7 @@ def _climb(
         return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True, how)
     if optimizer != "fmin_l_bfgs_b":
         raise InputError(f"optimizer must be 'fmin_l_bfgs_b', a callable or None; got {optimizer!r}.")
-    walled = Walled(objective)
+    walled, start = Walled(objective), np.clip(start, kernel.bounds[:, 0], kernel.bounds[:, 1])
     if not np.isfinite(walled(start)[0]):
         return Learned(np.array(start), -np.inf, 0, False, how)
     ends, steps, enough = kernel.bounds, 0, SMALL_SLOPE * sum(group.y.size for group in groups)
