@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 from scipy.special import erf, expit, log_expit
 
 from krein.arrays import EPS, Array
@@ -25,6 +25,7 @@ from krein.estimators.gaussian_process.posterior import (
     conditioned,
     corrected_evidence,
     factored,
+    inverse_by,
 )
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
@@ -146,11 +147,10 @@ def laplace_evidence(K: Array, noise: Array, y: Array, how: str | None = None, *
         return -np.inf, lambda: (np.zeros_like(K), np.zeros(len(K))), np.zeros_like(y), None
 
     def slope() -> tuple[Array, Array]:
-        root, L, g = np.sqrt(mode.curvature), mode.factor, mode.latent
-        R = root[:, None] * cho_solve((L, True), np.diag(root), check_finite=False)  # (K + W⁻¹)⁻¹
-        C = solve_triangular(L, root[:, None] * H, lower=True, check_finite=False)
-        third = mode.curvature * (expit(-g) - expit(g))
-        moved = -0.5 * (np.diag(H) - np.einsum("ij,ij->j", C, C)) * third
+        root, g, inverse = np.sqrt(mode.curvature), mode.latent, inverse_by(mode.factor)
+        R = root[:, None] * inverse * root  # (K + W⁻¹)⁻¹
+        # the posterior variance, (1 - diag B⁻¹) / W, times the third derivative, W (1 - 2 sigmoid)
+        moved = -0.5 * (1.0 - np.diag(inverse)) * (expit(-g) - expit(g))
         both = np.outer(moved - R @ (H @ moved), y[:, 0] * expit(-y[:, 0] * g))
         W = 0.5 * (np.outer(mode.dual, mode.dual) - R + both + both.T)
         return W, np.diag(W)

@@ -38,6 +38,7 @@ __all__ = [
     "evidence_by",
     "evidence_of",
     "factored",
+    "inverse_by",
     "is_psd",
     "joint",
     "posterior",
@@ -291,7 +292,7 @@ def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evi
     dual = cho_solve((R, True), y, check_finite=False)
 
     def slope() -> tuple[Array, Array]:
-        W = -0.5 * y.shape[1] * _inverse(R)
+        W = -0.5 * y.shape[1] * inverse_by(R)
         W += 0.5 * dual @ dual.T
         return W, np.diag(W)
 
@@ -310,7 +311,7 @@ def evidence_by(R: Array, dual: Array, y: Array) -> float:
     return float(-0.5 * (y * dual).sum() - p * (np.log(np.diag(R)).sum() + 0.5 * n * LOG_2PI))
 
 
-def _inverse(R: Array) -> Array:
+def inverse_by(R: Array) -> Array:
     """(R Rᵀ)⁻¹, by a third of the arithmetic of solving for the identity."""
     lower, _ = lapack.dpotri(R, lower=1)
     lower = np.tril(lower)
