@@ -189,6 +189,23 @@ def test_an_approximation_can_be_handed_in():
     model = GaussianProcessClassifier(approximation=a, optimizer=None).fit(IRIS, SPECIES)
     exact = GaussianProcessClassifier(krein.RBF(gamma=0.8), optimizer=None).fit(IRIS, SPECIES)
     np.testing.assert_allclose(model.predict_proba(IRIS), exact.predict_proba(IRIS), atol=1e-3)
+    learned = GaussianProcessClassifier(approximation=a).fit(IRIS, SPECIES)
+    assert learned.kernel_.theta.shape == (3,)  # an amplitude for each class
+    assert learned.log_marginal_likelihood_value_ > model.log_marginal_likelihood_value_
+    assert learned.score(IRIS, SPECIES) > 0.95
+
+
+def test_a_second_fit_leaves_nothing_of_the_first():
+    first, rows = GaussianProcessClassifier(random_state=0).fit(IRIS, SPECIES), IRIS[50:].copy()
+    again = first.fit(rows, SPECIES[50:])
+    fresh = GaussianProcessClassifier(random_state=0).fit(IRIS[50:], SPECIES[50:])
+    assert set(vars(again)) == set(vars(fresh))
+    expected = fresh.predict_proba(IRIS)
+    np.testing.assert_array_equal(again.predict_proba(IRIS), expected)
+    rows += 1.0
+    np.testing.assert_array_equal(again.predict_proba(IRIS), expected)
+    several = again.fit(IRIS, SPECIES)
+    assert set(vars(several)) == set(vars(GaussianProcessClassifier(random_state=0).fit(IRIS, SPECIES)))
 
 
 def test_words_are_classified():

@@ -25,7 +25,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.estimators.choose_correction import judge_for
-from krein.estimators.decision import confidences
+from krein.estimators.decision import confidences, copied
 from krein.estimators.gaussian_process.evidence import Group, learn, noise_of
 from krein.estimators.gaussian_process.kernels import AsSklearn
 from krein.estimators.gaussian_process.laplace import (
@@ -136,7 +136,7 @@ class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
 
     _limit: ClassVar[str] = "exact_rows"
     _of_route: ClassVar[tuple[str, ...]] = (
-        *Process._of_route, "W_sr_", "pi_", "alpha_", "estimators_", "X_train_", "y_train_",
+        *Process._of_route, "W_sr_", "pi_", "alpha_", "estimators_", "_members", "X_train_", "y_train_",
     )  # fmt: skip
 
     # -- fit -------------------------------------------------------------------------------------------------------
@@ -168,11 +168,12 @@ class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
 
     def _fit_each(self, X: Any, labels: Indices) -> None:
         """Fit the problems of two classes. Those with equal rows and kernels share an approximation."""
-        self._forget(*self._of_route, "_training")
+        self._forget(*self._of_route, "_training", "_prepared", "_settled", "_n_rows")
         seed = seed_from(self.random_state) % 2**32
+        X = copied(X) if self.copy_X_train else X  # once for all problems
         fitted = []
         for members, second in self._problems(labels):
-            one = clone(self).set_params(random_state=seed)
+            one = clone(self).set_params(random_state=seed, copy_X_train=False)
             fitted.append(one.fit(self._of(X, members, square=True), second.astype(np.intp)))
         self.estimators_ = fitted
         whole = self.multi_class == "one_vs_rest"
