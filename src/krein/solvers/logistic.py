@@ -31,7 +31,7 @@ from krein.solvers.woodbury import Part, factorize, parts_of
 __all__ = ["Logistic", "solve_logistic"]
 
 # Conjugate gradients end where the residual is RESIDUAL_SHARE of the gradient, or after STEP_LIMIT steps.
-RESIDUAL_SHARE = 1e-2
+RESIDUAL_SHARE = 0.03
 STEP_LIMIT = 500
 # A preconditioner is used until conjugate gradients take more than PATIENCE steps, or one for RANK_SHARE directions: a
 # new one costs as much as a quarter of a step for each direction.
