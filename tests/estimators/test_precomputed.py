@@ -22,6 +22,7 @@ MACHINES = {
     "SVR": (krein.SVR(), t),
     "KernelRidge": (krein.KernelRidge(alpha=0.1), t),
     "KernelRidgeClassifier": (krein.KernelRidgeClassifier(), y),
+    "KernelLogisticRegression": (krein.KernelLogisticRegression(tol=1e-8), y),
 }
 each_machine = pytest.mark.parametrize("name", MACHINES)
 

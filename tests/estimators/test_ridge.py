@@ -34,6 +34,13 @@ def indefinite(A, B):
 # -- scikit-learn's results --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("alpha", [0.5, [0.1, 3.0]])
+def test_several_targets_are_scored_as_by_scikit_learn(alpha):
+    ours, theirs = (c(np.array(alpha), kernel="rbf", gamma=0.05).fit(X, Y) for c in (KernelRidge, Reference))
+    np.testing.assert_allclose(ours.predict(NEW), theirs.predict(NEW), rtol=1e-8)
+    np.testing.assert_allclose(ours.score(NEW, Y[:30]), theirs.score(NEW, Y[:30]), rtol=1e-8)
+
+
 @pytest.mark.parametrize("weights", [None, 0.3, "array"])
 @pytest.mark.parametrize("targets", ["one", "two"])
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "laplacian", "cosine", "sigmoid"])

@@ -72,6 +72,8 @@ def test_a_kernel_of_few_features_is_factored_exactly() -> None:
         (krein.KernelRidgeClassifier(), "ridge_rows"),
         (krein.GaussianProcessRegressor(), "process_rows"),
         (krein.MEKA(), "exact_rows"),
+        (krein.KernelLogisticRegression(), "exact_rows"),
+        (krein.GaussianProcessClassifier(), "exact_rows"),
     ],
 )
 def test_a_psd_kernel_is_exact_up_to_the_machines_own_limit(machine: Any, limit: str) -> None:

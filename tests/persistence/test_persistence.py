@@ -82,6 +82,13 @@ MODELS = {
         X,
         LABELS,
     ),
+    "logistic": lambda: fitted(krein.KernelLogisticRegression(kernel=krein.TL1()), X, THREE),
+    "logistic blocks": lambda: fitted(krein.KernelLogisticRegression(**BLOCKS), X, LABELS),
+    "GP classifier": lambda: fitted(krein.GaussianProcessClassifier(sk.RBF(), optimizer=None), X, THREE),
+    "GP classifier blocks": lambda: fitted(krein.GaussianProcessClassifier(kernel="rbf", **BLOCKS), X, LABELS),
+    "GP pairs": lambda: fitted(
+        krein.GaussianProcessClassifier(krein.TL1(), optimizer=None, multi_class="one_vs_one"), X, THREE
+    ),
     "GP": lambda: fitted(krein.GaussianProcessRegressor(optimizer=None, random_state=np.random.RandomState(3)), X, Y),
     "GP krein": lambda: fitted(krein.GaussianProcessRegressor(kernel=krein.TL1(), optimizer=None, **BLOCKS), X, Y),
     "GP learned": lambda: fitted(krein.GaussianProcessRegressor(kernel="rbf", **BLOCKS), X[:30], Y[:30]),

@@ -4,7 +4,8 @@ In: objects, targets and parameters. Out: fitted machines.
 
 - `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
   approximations of recent fits.
-- `svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering` and `meka` are the machines.
+- `svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering`, `meka` and `logistic_regression` are the
+  machines.
 - `decision` computes predictions from dual coefficients.
 - `choose_correction` makes the choice of correction="auto". `similarity_features` and `similarity_ridge` use
   similarities to landmarks as features.
@@ -14,8 +15,10 @@ In: objects, targets and parameters. Out: fitted machines.
 from __future__ import annotations
 
 from krein.estimators.cache import clear_cache
+from krein.estimators.gaussian_process.classifier import GaussianProcessClassifier
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
 from krein.estimators.kernel_pca import KernelPCA
+from krein.estimators.logistic_regression import KernelLogisticRegression
 from krein.estimators.meka import MEKA
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.spectral_clustering import SpectralClustering
@@ -25,7 +28,9 @@ __all__ = [
     "MEKA",
     "SVC",
     "SVR",
+    "GaussianProcessClassifier",
     "GaussianProcessRegressor",
+    "KernelLogisticRegression",
     "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",

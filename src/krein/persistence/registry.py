@@ -56,7 +56,7 @@ Fields = dict[str, Any]
 ESTIMATORS = (
     estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
     estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
-    UnitSphere,
+    UnitSphere, estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier,
 )  # fmt: skip
 OWN_KERNELS = (
     kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,

@@ -344,3 +344,27 @@ def test_many_rows_learn_what_made_them():
     scores = (y[2700:] - mean) / std
     assert 0.85 < np.std(scores) < 1.15
     assert np.std(y[2700:] - mean) < 0.3
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_several_targets_are_those_of_scikit_learn(normalize):
+    X, Y, X_new = problem(targets=3)
+    Y = 3.0 * Y + np.arange(3.0)
+    options = {"alpha": 1e-2, "normalize_y": normalize}
+    ours, theirs = (c(1.0 * RBF(1.0), **options).fit(X, Y) for c in (GaussianProcessRegressor, Reference))
+    for name in ("return_std", "return_cov"):
+        for found, expected in zip(*(m.predict(X_new, **{name: True}) for m in (ours, theirs)), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(ours.sample_y(X_new[:9], 2), theirs.sample_y(X_new[:9], 2), atol=1e-4)
+    np.testing.assert_allclose(ours.score(X, Y), theirs.score(X, Y), atol=1e-6)
+    blocks = GaussianProcessRegressor(1.0 * RBF(1.0), n_blocks=1, rank=80, **options).fit(X, Y)
+    for found, expected in zip(*(m.predict(X_new, return_std=True) for m in (blocks, theirs)), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert blocks.sample_y(X_new[:9], 2).shape == (9, 3, 2)
+
+
+def test_a_start_outside_its_bounds_is_moved_to_them():
+    X, y, _ = problem()
+    with pytest.warns(ConvergenceWarning, match="close to the specified upper bound"):
+        model = GaussianProcessRegressor(RBF(1.0, (1e-5, 1e-3)), alpha=0.1).fit(X, y)
+    assert model.kernel_.length_scale <= 1e-3 * (1.0 + 1e-9)

@@ -31,7 +31,7 @@ from krein.estimators.gaussian_process.kernels import (
     scale_places,
     signal,
 )
-from krein.estimators.gaussian_process.posterior import Scales, evidence_of, is_psd, posterior, scaled
+from krein.estimators.gaussian_process.posterior import Evidence, Scales, evidence_of, is_psd, posterior, scaled
 from krein.estimators.route import Exact, Route
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
@@ -209,8 +209,10 @@ def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
     return found
 
 
-def exact_evidence(kernel: Any, group: Group, how: str | None, slopes: bool) -> tuple[float, Array]:
-    """Return (log p(y), its gradient in theta) of a dense matrix; ``how`` as in `evidence_of`."""
+def exact_evidence(
+    kernel: Any, group: Group, how: str | None, slopes: bool, of: Callable[..., Evidence] = evidence_of
+) -> tuple[float, Array]:
+    """Return (log p(y), its gradient in theta) of a dense matrix; ``of`` and ``how`` are `evidence_of` and its."""
     none = np.zeros(kernel.n_dims)
     K, gradient = covariance_and_gradient(kernel, group.objects) if slopes else (kernel(group.objects), None)
     extra = np.zeros(len(K))
@@ -218,7 +220,7 @@ def exact_evidence(kernel: Any, group: Group, how: str | None, slopes: bool) -> 
         clean = signal(kernel).diag(group.objects)
         extra = np.diag(K) - clean
         np.fill_diagonal(K, clean)
-    value, derivative = evidence_of(K, extra + group.noise, group.y, how)[:2]
+    value, derivative = of(K, extra + group.noise, group.y, how)[:2]
     if gradient is None or not np.isfinite(value):
         return value, none
     W, by_noise = derivative()
@@ -244,8 +246,9 @@ def covariance(kernel: Any, group: Group) -> Array:
 
 
 def learn(
-    kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, most: int, local: bool, seed: int, rng: Any
-) -> Learned:
+    kernel: Any, whole: Group, *, how: str, optimizer: Any, restarts: int, most: int, local: bool, seed: int, rng: Any,
+    of: Callable[..., Evidence] = evidence_of,
+) -> Learned:  # fmt: skip
     """Maximise the evidence over the theta of ``kernel``, from its own and from ``restarts`` random ones.
 
     Of more than ``most`` rows half as many at random show where the maximum is, and then as many where exactly. With
@@ -262,7 +265,7 @@ def learn(
             )
         starts += [rng.uniform(kernel.bounds[:, 0], kernel.bounds[:, 1]) for _ in range(restarts)]
     ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
-    found = [_climb(kernel, start, [first], way, optimizer) for way in ways for start in starts]
+    found = [_climb(kernel, start, [first], way, optimizer, of=of) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
     _tell(best)
     if few:
@@ -271,7 +274,7 @@ def learn(
         groups = [first, *neighbourhoods(whole, kernel.clone_with_theta(best.theta), seed)]
     else:
         groups = [random_rows(whole, most, seed)]
-    last = _climb(kernel, best.theta, groups, best.how, optimizer, near=not local)
+    last = _climb(kernel, best.theta, groups, best.how, optimizer, near=not local, of=of)
     _tell(last)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
     return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,) if local else ())
@@ -290,13 +293,14 @@ def spectral(kernel: Any, how: str, group: Group) -> str | None:
 
 
 def _climb(
-    kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any, near: bool = False
-) -> Learned:
+    kernel: Any, start: Array, groups: list[Group], how: str | None, optimizer: Any, near: bool = False,
+    of: Callable[..., Evidence] = evidence_of,
+) -> Learned:  # fmt: skip
     """The maximum that ``optimizer`` finds from ``start``; ``near`` says that a maximum of other rows is there."""
 
     def objective(theta: Array, eval_gradient: bool = True) -> Any:
         at = kernel.clone_with_theta(theta)
-        found = [exact_evidence(at, group, how, eval_gradient) for group in groups]
+        found = [exact_evidence(at, group, how, eval_gradient, of) for group in groups]
         value = -sum(each[0] for each in found)
         return (value, -np.sum([each[1] for each in found], axis=0)) if eval_gradient else value
 
@@ -305,7 +309,7 @@ def _climb(
         return Learned(np.asarray(theta, dtype=np.float64), -float(value), 0, True, how)
     if optimizer != "fmin_l_bfgs_b":
         raise InputError(f"optimizer must be 'fmin_l_bfgs_b', a callable or None; got {optimizer!r}.")
-    walled = Walled(objective)
+    walled, start = Walled(objective), np.clip(start, kernel.bounds[:, 0], kernel.bounds[:, 1])
     if not np.isfinite(walled(start)[0]):
         return Learned(np.array(start), -np.inf, 0, False, how)
     ends, steps, enough = kernel.bounds, 0, SMALL_SLOPE * sum(group.y.size for group in groups)

@@ -28,12 +28,17 @@ from krein.factorization.eigensystem import Component, Eigensystem, eigensystem
 from krein.kernels import count_objects
 
 __all__ = [
+    "Conditioned",
+    "Evidence",
     "Posterior",
     "Scales",
+    "conditioned",
+    "corrected_evidence",
     "drawn",
     "evidence_by",
     "evidence_of",
     "factored",
+    "inverse_by",
     "is_psd",
     "joint",
     "posterior",
@@ -113,11 +118,28 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
     D = np.asarray(noise, dtype=np.float64) + f.shift
     if D.ndim == 0:
         return _even(f, float(D), y, system)
+    c = conditioned(f, D, y, system)
     n, p = y.shape
+    return Posterior(-0.5 * (c.fit + p * (c.logdet + n * LOG_2PI)), c.dual, c.inner, c.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """H = U M Uᵀ + D and targets y: what a posterior is made of."""
+
+    logdet: float  # log det H
+    fit: float  # yᵀ H⁻¹ y, summed over the targets
+    dual: Array
+    inner: Array
+    parts: tuple[tuple[Component, Array], ...]
+
+
+def conditioned(f: Factorization, D: Array, y: Array, system: Eigensystem) -> Conditioned:
+    """The parts of a posterior for a diagonal D of different numbers, (n,); the shift of f is not used."""
     grams = f.gram(1.0 / D)
     scaled = y / D[:, None]
     inside = f.project(scaled)
-    inner, parts = np.zeros((f.rank, p)), []
+    inner, parts = np.zeros((f.rank, y.shape[1])), []
     logdet, fit = float(np.log(D).sum()), float((y * scaled).sum())
     for part in system.components:
         L = part.vectors * np.sqrt(np.maximum(part.values, 0.0))
@@ -135,7 +157,7 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
         fit -= float(np.square(solve_triangular(R, seen, lower=True)).sum())
         parts.append((part, solve_triangular(R, L.T, lower=True, check_finite=False)))
     dual = scaled - f.lift(inner) / D[:, None]
-    return Posterior(-0.5 * (fit + p * (logdet + n * LOG_2PI)), dual, inner, tuple(parts))
+    return Conditioned(logdet, fit, dual, inner, tuple(parts))
 
 
 def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
@@ -261,7 +283,7 @@ def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evi
     evidence -inf.
     """
     if how is not None:
-        return _spectral_evidence(K, noise, y, how)
+        return corrected_evidence(K, noise, y, how, evidence_of)
     H = K.copy()
     H[np.diag_indices_from(H)] += noise
     R = factored(H)
@@ -270,7 +292,7 @@ def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evi
     dual = cho_solve((R, True), y, check_finite=False)
 
     def slope() -> tuple[Array, Array]:
-        W = -0.5 * y.shape[1] * _inverse(R)
+        W = -0.5 * y.shape[1] * inverse_by(R)
         W += 0.5 * dual @ dual.T
         return W, np.diag(W)
 
@@ -289,7 +311,7 @@ def evidence_by(R: Array, dual: Array, y: Array) -> float:
     return float(-0.5 * (y * dual).sum() - p * (np.log(np.diag(R)).sum() + 0.5 * n * LOG_2PI))
 
 
-def _inverse(R: Array) -> Array:
+def inverse_by(R: Array) -> Array:
     """(R Rᵀ)⁻¹, by a third of the arithmetic of solving for the identity."""
     lower, _ = lapack.dpotri(R, lower=1)
     lower = np.tril(lower)
@@ -305,13 +327,14 @@ SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] =
 }
 
 
-def _spectral_evidence(K: Array, noise: Array, y: Array, how: str) -> Evidence:
+def corrected_evidence(K: Array, noise: Array, y: Array, how: str, of: Callable[..., Evidence]) -> Evidence:
+    """``of(K, noise, y)`` with K corrected, and its derivatives by K as it was."""
     if how != "square" and is_psd(K):  # nothing to correct
-        return evidence_of(K, noise, y)
+        return of(K, noise, y)
     values, V = np.linalg.eigh(K)
     function, derivative = SPECTRAL[how]
     changed = function(values)
-    value, slope, dual, R = evidence_of((V * changed) @ V.T, noise, y)
+    value, slope, dual, R = of((V * changed) @ V.T, noise, y)
 
     def through() -> tuple[Array, Array]:
         W, by_noise = slope()
