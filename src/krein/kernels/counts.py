@@ -33,8 +33,23 @@ from krein.kernels.vectors import (
 
 __all__ = ["ChiSquared", "Hamming", "HistogramIntersection", "Jaccard", "MinMax", "Tanimoto"]
 
+# Sparse counts are written in units if these are at most UNITS_PER_ENTRY times as many as the entries.
+UNITS_PER_ENTRY = 16
+
 
 # -- sets and fingerprints ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CommonBits(InnerProducts):
+    """a -> <a_i, b_j>. A copy of sparse b by columns is kept, which SciPy would otherwise make for every product."""
+
+    @cached_property
+    def _columns(self) -> Any:
+        return self.b.tocsc() if is_sparse(self.b) else self.b
+
+    def __call__(self, a: Any) -> Array:
+        return inner(a, self._columns)
 
 
 @dataclass(frozen=True)
@@ -60,10 +75,10 @@ class Tanimoto(VectorKernel):
             stationary=False, psd=True, low=-1.0 / 3.0, high=1.0, constant_diagonal=True, unitary_invariant=True
         )
 
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
+    def rows(self, b: Any) -> CommonBits:
+        return CommonBits(b)
 
-    def values(self, rows: InnerProducts, a: Any) -> Array:
+    def values(self, rows: CommonBits, a: Any) -> Array:
         common = rows(a)
         either = np.add.outer(squared_norms(a), rows.squared_norms)
         either -= common
@@ -92,10 +107,10 @@ class Jaccard(Tanimoto):
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
 
-    def rows(self, b: Any) -> InnerProducts:
+    def rows(self, b: Any) -> CommonBits:
         return super().rows(_sets(b))
 
-    def values(self, rows: InnerProducts, a: Any) -> Array:
+    def values(self, rows: CommonBits, a: Any) -> Array:
         return super().values(rows, _sets(a))
 
 
@@ -115,15 +130,30 @@ def _sets(X: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Overlaps(ManhattanDistances):
-    """a -> the sums over all features of min(a_i, b_j) and of max(a_i, b_j), both twice."""
+    """a -> the sums over all features of min(a_i, b_j) and of max(a_i, b_j).
+
+    Sparse rows of whole numbers are written with one column per feature and unit, 3 as three ones: then the sum of the
+    minima is an inner product, which is many times as quick.
+    """
 
     @cached_property
     def _sums(self) -> Array:
         return _sums(self.b)
 
+    @cached_property
+    def _units(self) -> Any:
+        """The rows in units; None if they are dense, not whole numbers or would be much longer."""
+        if not _is_whole(self.b) or float(self.b.data.sum(dtype=np.float64)) > UNITS_PER_ENTRY * max(1, self.b.nnz):
+            return None
+        return _in_ones(self.b, int(self.b.data.max(initial=1)))
+
     def both(self, a: Any) -> tuple[Array, Array]:
-        totals, apart = np.add.outer(_sums(a), self._sums), self(a)
-        return np.maximum(totals - apart, 0.0), totals + apart
+        totals = np.add.outer(_sums(a), self._sums)
+        if _is_whole(a) and self._units is not None:
+            least = inner(_in_ones(a, self._units.shape[1] // self.b.shape[1]), self._units)
+            return least, totals - least
+        apart = self(a)
+        return 0.5 * np.maximum(totals - apart, 0.0), 0.5 * (totals + apart)
 
 
 class _Counts(VectorKernel):
@@ -186,7 +216,7 @@ class HistogramIntersection(_Counts):
         return Traits(stationary=False, psd=True, low=0.0)
 
     def counted(self, rows: Overlaps, a: Any) -> Array:
-        return 0.5 * rows.both(a)[0]
+        return rows.both(a)[0]
 
     def diag(self, A: Any) -> Array:
         return _sums(_non_negative(as_vectors(A, self), self))
@@ -274,7 +304,7 @@ class Agreements(Rows):
     def __call__(self, a: Any) -> Array:
         if not is_sparse(self.b):
             return (1.0 - cdist(a.toarray() if is_sparse(a) else a, self.b, "hamming")).astype(a.dtype)
-        stored = _without_zeros(a)
+        stored = _without_zeros(a)  # features differ where one row has an entry, less those where both have the same
         both = inner(_ones(stored, stored.indices, a.shape[1]), self._set)
         equal = inner(self._pairs(stored), self._pairs_of_b)
         differing = np.add.outer(np.diff(stored.indptr), np.diff(self._set.indptr)) - both - equal
@@ -339,4 +369,18 @@ def _without_zeros(X: Any) -> Any:
 
 def _ones(like: Any, columns: Any, width: int) -> Any:
     """Ones in the rows of ``like``, at ``columns``."""
-    return sparse.csr_matrix((np.ones(len(columns)), columns, like.indptr), shape=(like.shape[0], width))
+    return sparse.csr_matrix((np.ones(len(columns), like.dtype), columns, like.indptr), shape=(like.shape[0], width))
+
+
+def _is_whole(X: Any) -> bool:
+    return is_sparse(X) and bool((X.data == np.floor(X.data)).all())
+
+
+def _in_ones(X: Any, most: int) -> Any:
+    """Each entry of X, a whole number, as so many ones, at most ``most``, in as many columns of its own."""
+    counts = np.minimum(X.data, most).astype(np.intp)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    unit = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    columns = np.repeat(X.indices.astype(np.int64), counts) * most + unit
+    ones = np.ones(len(columns), dtype=X.dtype)
+    return sparse.csr_matrix((ones, columns, ends[X.indptr]), shape=(X.shape[0], X.shape[1] * most))
