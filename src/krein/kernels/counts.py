@@ -352,8 +352,8 @@ def _non_negative(X: Any, asker: Kernel) -> Any:
     lowest = float(entries.min(initial=0.0))
     if lowest < 0.0:
         raise InputError(
-            f"{asker!r} compares counts or histograms, whose entries are >= 0; got {lowest:.3g}. Take absolute values "
-            "or a kernel of any vectors, RBF for instance."
+            f"{asker!r} compares counts or histograms, whose entries are >= 0; got {lowest:.3g}. Leave out what "
+            "centres the columns, or take a kernel of any vectors, RBF for instance."
         )
     return X
 
