@@ -216,7 +216,7 @@ class GlobalAlignment(_Paths, Anchored):
 
     def _cost(self, distances: Array) -> Array:
         s = np.square(distances, out=distances)
-        return s + np.log1p(-np.expm1(-s))
+        return s + np.log(2.0 - np.exp(-s))
 
     def _in_units(self, A: Any) -> list[Array]:
         """The sequences over √2 sigma, so that s is the squared distance of two steps."""
