@@ -113,6 +113,10 @@ MODELS = {
     "SVC of series": lambda: fitted(
         krein.SVC(kernel=kernels.FromDistances(kernels.DynamicTimeWarping(), "gaussian", 0.5), **BLOCKS), SERIES, LABELS
     ),
+    "SVC of aligned series": lambda: fitted(krein.SVC(kernel=krein.GlobalAlignment(), **BLOCKS), SERIES, LABELS),
+    "GP with length scales": lambda: fitted(
+        krein.GaussianProcessRegressor(krein.Matern([1.0] * X.shape[1])), X[:60], X[:60, 0]
+    ),
     "Approximation": lambda: krein.approximate(X, krein.RBF(), **BLOCKS),
     "Approximation pairwise": lambda: krein.approximate(X, krein.Cosine(), **BLOCKS, coupling="pairwise"),
     "Approximation many": lambda: krein.approximate(X, krein.Laplacian(), **BLOCKS | {"n_blocks": 20, "drop": 0.9}),
@@ -126,6 +130,9 @@ KERNELS = (
     krein.RBF() + krein.TL1() * krein.Linear() + 3.0 * krein.NTK(),
     kernels.FromDistances(kernels.EditDistance(), "inverse", 0.5), kernels.EditSimilarity(),
     kernels.JaroWinkler(), kernels.Spectrum(2), kernels.Alignment((1.0, -1.0)), kernels.DynamicTimeWarping(3),
+    krein.RBF(length_scale=[1.0, 2.0]), krein.Matern(0.5, nu=2.5), krein.RationalQuadratic([3.0, 4.0], 0.5),
+    krein.Periodic(2.0, 3.0), krein.Tanimoto(), krein.MinMax(), krein.Jaccard(), krein.Hamming(), krein.ChiSquared(0.5),
+    krein.HistogramIntersection(), krein.Haversine(50.0), krein.GlobalAlignment(3.0),
     FromCallable(common_letters), krein.Normalized(FromCallable(functools.partial(one_pair, scale=2.0))),
 )  # fmt: skip
 

@@ -79,6 +79,14 @@ def test_sphere_kernels_get_rows_of_length_one():
     np.testing.assert_allclose(np.linalg.norm(model.objects(wine()), axis=1), 1.0)
 
 
+def test_kernels_of_counts_get_the_numbers_of_the_file():
+    parameters = {"kernel": "chi2", "gamma": 0.01}
+    with pytest.raises(krein.InputError, match="scale='none'"):
+        learn(wine(), "class", folds=0, parameters=parameters)
+    model = learn(wine(), "class", folds=0, scale="none", parameters=parameters)
+    np.testing.assert_array_equal(model.objects(wine()), WINE.data)
+
+
 def test_few_whole_numbers_are_classes_and_many_are_not():
     X = np.random.default_rng(0).standard_normal((60, 2))
     for y, task in ((np.arange(60.0) % 3, "classification"), (np.arange(60.0), "regression"), (X[:, 0], "regression")):

@@ -13,6 +13,7 @@ SCALES = ("standard", "minmax", "none")
 TASKS = ("auto", "classification", "regression")
 MACHINES = ("auto", "svm", "ridge", "gp")
 KERNELS = (
-    "arccosine", "cosine", "elm", "laplacian", "linear", "ntk", "poly", "polynomial", "rbf", "sigmoid",
-    "sphere-polynomial", "tl1", "edit", "jaro-winkler", "spectrum", "alignment",
+    "arccosine", "chi2", "cosine", "elm", "hamming", "haversine", "histogram-intersection", "jaccard", "laplacian",
+    "linear", "matern", "minmax", "ntk", "periodic", "poly", "polynomial", "rational-quadratic", "rbf", "sigmoid",
+    "sphere-polynomial", "tanimoto", "tl1", "edit", "jaro-winkler", "spectrum", "alignment",
 )  # fmt: skip

@@ -116,7 +116,7 @@ def _objects_and_kernel(
 
     from krein.kernels.names import kernel_for
     from krein.tables.encoding import encoder_for
-    from krein.tables.model import SPHERE_KERNELS, comparable_objects, text_column, text_kernel
+    from krein.tables.model import SPHERE_KERNELS, check_scale, comparable_objects, text_column, text_kernel
     from krein.tables.reading import is_text
 
     if kernel == "precomputed":
@@ -136,6 +136,7 @@ def _objects_and_kernel(
             text_kernel(kernel, params),
             options.unused_columns(frame, text, kernel),
         )
+    check_scale(kernel, scale)
     encoder = encoder_for(frame, scale)
     X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)
     gamma = given.get("gamma", "scale")  # gamma and coef0 have the defaults of krein fit

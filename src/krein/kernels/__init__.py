@@ -4,11 +4,12 @@ In: collections of objects (vectors, strings, sequences, indices, anything a fun
 as a value. Out: checked objects, a kernel with all parameters bound to them, and blocks k(A, B) of similarities.
 
 The base class: `kernel` (`Kernel`, the `Traits` it declares, sums and products). Kernels of vectors: `vectors` (inner
-products and distances), `stationary` (RBF, Laplacian, TL1), `products` (linear, polynomial, cosine, sigmoid),
-`networks` (ELM, arc-cosine, NTK). Kernels of other objects: `strings`, `alignment`, `warping`. Kernels made from
-something else: `similarities` (functions, normalisation), `precomputed` (a matrix), `distances`. Objects:
-`collections` (how many, which), `validation` (what a user passes as X), `names` (what a user passes as kernel).
-Evaluation: `evaluator` (blocks, checked and counted), `counting`, `check` (a public test of a kernel).
+products and distances), `stationary` (RBF, Laplacian, TL1), `radial` (Matern, rational quadratic, periodic), `products`
+(linear, polynomial, cosine, sigmoid), `networks` (ELM, arc-cosine, NTK), `counts` (fingerprints, sets, histograms),
+`haversine` (places on the Earth). Kernels of other objects: `strings`, `alignment`, `warping`. Kernels made from
+something else: `similarities` (functions, normalisation), `precomputed` (a matrix), `distances`. Objects: `collections`
+(how many, which), `validation` (what a user passes as X), `names` (what a user passes as kernel). Evaluation:
+`evaluator` (blocks, checked and counted), `counting`, `check` (a public test of a kernel).
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from krein.kernels.alignment import Alignment
 from krein.kernels.check import KernelCheck, check_kernel
 from krein.kernels.collections import count_objects, is_vectors, take
 from krein.kernels.counting import counting
+from krein.kernels.counts import ChiSquared, Hamming, HistogramIntersection, Jaccard, MinMax, Tanimoto
 from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
+from krein.kernels.haversine import Haversine
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
 from krein.kernels.networks import ELM, NTK, ArcCosine
 from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
+from krein.kernels.radial import Matern, Periodic, RationalQuadratic
 from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
 from krein.kernels.stationary import RBF, TL1, Laplacian
 from krein.kernels.strings import EditDistance, EditSimilarity, JaroWinkler, Spectrum
-from krein.kernels.warping import DynamicTimeWarping
+from krein.kernels.warping import DynamicTimeWarping, GlobalAlignment
 
 __all__ = [
     "ELM",
@@ -36,6 +40,7 @@ __all__ = [
     "Alignment",
     "Anchored",
     "ArcCosine",
+    "ChiSquared",
     "Cosine",
     "DoubleCentred",
     "DynamicTimeWarping",
@@ -44,20 +49,30 @@ __all__ = [
     "Evaluator",
     "FromCallable",
     "FromDistances",
+    "GlobalAlignment",
+    "Hamming",
+    "Haversine",
+    "HistogramIntersection",
+    "Jaccard",
     "JaroWinkler",
     "Kernel",
     "KernelCheck",
     "Laplacian",
     "Linear",
+    "Matern",
+    "MinMax",
     "Normalized",
+    "Periodic",
     "Polynomial",
     "Precomputed",
     "Product",
+    "RationalQuadratic",
     "Scaled",
     "Sigmoid",
     "Spectrum",
     "SpherePolynomial",
     "Sum",
+    "Tanimoto",
     "Traits",
     "as_kernel",
     "check_kernel",

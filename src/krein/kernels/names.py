@@ -1,8 +1,9 @@
 """The kernel parameter of estimators: a name, a krein kernel or a function in, a kernel bound to the data out.
 
 Names and parameters mean what they mean in scikit-learn: ``gamma="scale"`` is 1 / (n_features * X.var()), "auto" and
-None are 1 / n_features, and ``degree`` and ``coef0`` are used by kernels that have them. A krein kernel has its own
-parameters and computes from the data those that are None.
+None are 1 / n_features, and ``degree`` and ``coef0`` are used by kernels that have them. A kernel whose gamma has a
+default of its own ("chi2") keeps it unless a number is given. A krein kernel has its own parameters and computes from
+the data those that are None.
 """
 
 from __future__ import annotations
@@ -37,6 +38,16 @@ NAMES: dict[str, type[Kernel]] = {
     "arccosine": kernels.ArcCosine,
     "ntk": kernels.NTK,
     "sphere-polynomial": kernels.SpherePolynomial,
+    "matern": kernels.Matern,
+    "rational-quadratic": kernels.RationalQuadratic,
+    "periodic": kernels.Periodic,
+    "tanimoto": kernels.Tanimoto,
+    "minmax": kernels.MinMax,
+    "jaccard": kernels.Jaccard,
+    "hamming": kernels.Hamming,
+    "chi2": kernels.ChiSquared,
+    "histogram-intersection": kernels.HistogramIntersection,
+    "haversine": kernels.Haversine,
 }
 
 
@@ -63,11 +74,12 @@ def kernel_for(
         for name, value in (("degree", degree), ("coef0", coef0)):
             if name in own and kind in (Polynomial, Sigmoid):
                 given.setdefault(name, value)
-        if "gamma" in own and given.get("gamma") is None:
-            given["gamma"] = resolved_gamma(gamma, X, weights, kind())
         if unknown := sorted(set(given) - own):
             raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
-        return kind(**given).bind(X)
+        made = kind(**{name: value for name, value in given.items() if name != "gamma" or value is not None})
+        if "gamma" in own and given.get("gamma") is None and (_has_open_gamma(made) or not _is_rule(gamma)):
+            made = replace(made, gamma=resolved_gamma(gamma, X, weights, made))  # type: ignore[type-var]
+        return made.bind(X)
     if isinstance(kernel, Kernel):
         filled = _filled(kernel, gamma, X, weights)
         note(filled.bind_entries(count_objects(X)))
@@ -146,7 +158,13 @@ def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel
 
 
 def _has_open_gamma(kernel: Kernel) -> bool:
-    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None
+    """Whether gamma is to be computed from the data; a length scale says what it is."""
+    given = getattr(kernel, "length_scale", None) is not None
+    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None and not given
+
+
+def _is_rule(gamma: Any) -> bool:
+    return gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
 
 
 def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:

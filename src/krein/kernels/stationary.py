@@ -9,9 +9,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import positive
+from krein.errors import InputError, positive
 from krein.kernels.kernel import Kernel, Traits, bound
-from krein.kernels.vectors import ManhattanDistances, SquaredDistances, VectorKernel, as_vectors, scale_gamma
+from krein.kernels.vectors import (
+    ManhattanDistances,
+    SquaredDistances,
+    VectorKernel,
+    as_vectors,
+    check_features,
+    check_length_scale,
+    constant_diagonal,
+    in_units,
+    scale_gamma,
+)
 
 __all__ = ["RBF", "TL1", "Laplacian"]
 
@@ -30,7 +40,7 @@ class _Exponential(VectorKernel):
 
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
-        return _constant(A, 1.0, self)
+        return constant_diagonal(A, 1.0, self)
 
     def bind(self, X: Any) -> Kernel:
         return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
@@ -39,17 +49,21 @@ class _Exponential(VectorKernel):
         return math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RBF(_Exponential):
     """Gaussian kernel, k(x, y) = exp(-gamma |x - y|²).
 
-    It is psd on any data, its values lie in (0, 1], and its feature space has infinite dimension.
+    It is psd on any data, its values lie in (0, 1], and its feature space has infinite dimension. Its width is given by
+    gamma or by length_scale, with gamma = 1 / (2 length_scale²).
 
     Parameters
     ----------
     gamma : float or None, default=None
         Inverse squared width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data
         X, which is ``gamma="scale"`` of scikit-learn.
+    length_scale : float, sequence of floats or None, default=None
+        The width as in Gaussian processes, above 0: exp(-|x - y|² / (2 length_scale²)). With one number per feature
+        (automatic relevance determination) each difference is divided by its own. Beside gamma it is an error.
 
     Examples
     --------
@@ -57,7 +71,29 @@ class RBF(_Exponential):
     >>> krein.RBF(gamma=0.5)([[0.0], [1.0]]).round(3)
     array([[1.   , 0.607],
            [0.607, 1.   ]])
+    >>> krein.RBF(length_scale=[1.0, 10.0])([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).round(3)
+    array([[1.   , 0.607, 0.995],
+           [0.607, 1.   , 0.604],
+           [0.995, 0.604, 1.   ]])
     """
+
+    length_scale: float | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length_scale is None:
+            return
+        object.__setattr__(self, "length_scale", check_length_scale(self, self.length_scale))
+        if self.gamma is not None:
+            raise InputError(
+                f"RBF takes gamma or length_scale, not both; got gamma={self.gamma!r} and "
+                f"length_scale={self.length_scale!r}. gamma is 1 / (2 length_scale²)."
+            )
+
+    def __repr__(self) -> str:
+        if self.length_scale is None:
+            return f"{type(self).__name__}(gamma={self.gamma!r})"
+        return f"{type(self).__name__}(length_scale={self.length_scale!r})"
 
     @property
     def traits(self) -> Traits:
@@ -67,16 +103,35 @@ class RBF(_Exponential):
             low=0.0,
             high=1.0,
             constant_diagonal=True,
-            unitary_invariant=True,
+            unitary_invariant=not isinstance(self.length_scale, tuple) or len(set(self.length_scale)) == 1,
             differentiable=True,
             preprocessing="unit-interval",
         )
 
+    @property
+    def scale(self) -> Any:
+        """What differences are multiplied by before they are squared: a number, or an array with one per feature."""
+        if self.length_scale is None:
+            return math.sqrt(bound(self, "gamma", self.gamma))
+        if isinstance(self.length_scale, tuple):
+            return math.sqrt(0.5) / np.array(self.length_scale)
+        return math.sqrt(0.5) / self.length_scale
+
+    def diag(self, A: Any) -> Array:
+        return super().diag(A) if self.length_scale is None else constant_diagonal(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        if self.length_scale is None:
+            return super().bind(X)
+        check_features(as_vectors(X, self), self.length_scale, self)
+        return self
+
     def rows(self, b: Any) -> SquaredDistances:
-        return SquaredDistances(b, math.sqrt(bound(self, "gamma", self.gamma)))
+        scale = math.sqrt(0.5) if isinstance(self.length_scale, tuple) else self.scale
+        return SquaredDistances(in_units(b, self.length_scale, self), scale)
 
     def values(self, rows: SquaredDistances, a: Any) -> Array:
-        values = rows(a)
+        values = rows(in_units(a, self.length_scale, self))
         np.negative(values, out=values)
         return np.exp(values, out=values)
 
@@ -158,12 +213,7 @@ class TL1(VectorKernel):
         return np.maximum(values, 0.0, out=values)
 
     def diag(self, A: Any) -> Array:
-        return _constant(A, bound(self, "rho", self.rho), self)
+        return constant_diagonal(A, bound(self, "rho", self.rho), self)
 
     def bind(self, X: Any) -> Kernel:
         return replace(self, rho=7 * as_vectors(X, self).shape[1] / 10) if self.rho is None else self
-
-
-def _constant(A: Any, value: float, asker: Kernel) -> Array:
-    a = as_vectors(A, asker)
-    return np.full(a.shape[0], value, dtype=a.dtype)

@@ -4,8 +4,9 @@ In: 2-D ndarrays or CSR matrices of float32 or float64. Out: dense arrays of the
 costs digits.
 
 A kernel of vectors is a function of inner products, cosines or distances. `InnerProducts`, `Cosines`,
-`SquaredDistances` and `ManhattanDistances` each hold the rows b of k(a, b) and cache what depends on b alone (norms,
-mean, lengths). Called with rows a of the same float type, they return one number per pair, shape (len(a), len(b)).
+`SquaredDistances`, `EuclideanDistances` and `ManhattanDistances` each hold the rows b of k(a, b) and cache what depends
+on b alone (norms, mean, lengths). Called with rows a of the same float type, they return one number per pair, shape
+(len(a), len(b)).
 """
 
 from __future__ import annotations
@@ -23,19 +24,24 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from krein.arrays import Array, strips
-from krein.errors import InputError
+from krein.errors import InputError, positive
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel
 from krein.rows import RowPieces
 
 __all__ = [
     "Cosines",
+    "EuclideanDistances",
     "InnerProducts",
     "ManhattanDistances",
     "Rows",
     "SquaredDistances",
     "VectorKernel",
     "as_vectors",
+    "check_features",
+    "check_length_scale",
+    "constant_diagonal",
+    "in_units",
     "inner",
     "scale_gamma",
     "squared_norms",
@@ -56,6 +62,8 @@ REACH = {
 OFFSET = 4.0
 LARGE = {FLOAT32: 1e10, FLOAT64: 1e100}
 
+# A squared distance below CANCELLED times |a|² + |b|² has lost half of its digits, and is computed from differences.
+CANCELLED = float(np.sqrt(np.finfo(np.float64).eps))
 # Norms are computed for strips of rows of at most STRIP_ENTRIES entries.
 STRIP_ENTRIES = 2**18
 # The variance of the data is summed over strips of at most VARIANCE_ENTRIES entries.
@@ -70,6 +78,8 @@ def as_vectors(X: Any, asker: object) -> Any:
     if isinstance(X, RowPieces):
         return X  # kernels with a constant diagonal need no more than its shape
     if is_sparse(X):
+        if not getattr(asker, "accepts_sparse", True):
+            raise InputError(f"{asker!r} does not take sparse matrices; pass X.toarray().")
         X = X.tocsr()
         if not X.has_canonical_format:  # duplicate entries add up, so nothing may square them one by one
             X = X.copy()
@@ -172,6 +182,44 @@ def _inverse_variance(top: float, variance: float, d: int, asker: object) -> flo
             "sklearn.preprocessing.StandardScaler, or give gamma."
         )
     return gamma
+
+
+def check_length_scale(asker: object, value: Any) -> float | tuple[float, ...]:
+    """Return a length scale as a float, and one per feature as a tuple of floats; raise InputError for others."""
+    if np.ndim(value) == 0:
+        return positive(asker, "length_scale", value)
+    if np.ndim(value) != 1 or len(value) == 0:
+        raise InputError(
+            f"{type(asker).__name__} needs length_scale to be a number, or a list of numbers, one per feature; got an "
+            f"array of shape {np.shape(value)}."
+        )
+    return tuple(positive(asker, "length_scale", each) for each in np.asarray(value).tolist())
+
+
+def check_features(X: Any, length_scale: Any, asker: object) -> None:
+    """Raise InputError if there are several length scales and another number of features."""
+    if isinstance(length_scale, tuple) and X.shape[1] != len(length_scale):
+        raise InputError(
+            f"{type(asker).__name__} has {len(length_scale)} length scales, but X has {X.shape[1]} features. Give one "
+            "length scale per feature, or a single number for all."
+        )
+
+
+def in_units(X: Any, length_scale: float | tuple[float, ...] | None, asker: object) -> Any:
+    """Return X with each column divided by its length scale; X itself unless there is one scale per feature."""
+    if not isinstance(length_scale, tuple):
+        return X
+    check_features(X, length_scale, asker)
+    scales = np.array(length_scale)
+    if is_sparse(X):
+        return type(X)(((X.data / scales[X.indices]).astype(X.dtype), X.indices, X.indptr), shape=X.shape)
+    return (X / scales).astype(X.dtype, copy=False)
+
+
+def constant_diagonal(A: Any, value: float, asker: Kernel) -> Array:
+    """Return k(x, x) = ``value`` for every row of A."""
+    a = as_vectors(A, asker)
+    return np.full(a.shape[0], value, dtype=a.dtype)
 
 
 def _row_of_entry(a: Any) -> Any:
@@ -348,6 +396,32 @@ class SquaredDistances(Rows):
     def _from_float64(self, a: Any) -> Array:
         rows, a = self.in_float64(a)
         return np.asarray(rows(a), dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class EuclideanDistances(Rows):
+    """a -> |scale (a_i - b_j)|, computed in float64, in the rows' float type.
+
+    The root of a squared distance that has lost its digits would be wrong in half of them. Such pairs, most of them
+    equal rows, are computed again from their differences.
+    """
+
+    scale: float = 1.0
+
+    @cached_property
+    def _squares(self) -> SquaredDistances:
+        return SquaredDistances(self.b.astype(np.float64), self.scale)
+
+    def __call__(self, a: Any) -> Array:
+        wide, rows = a.astype(np.float64), self._squares
+        squares = rows(wide)
+        norms = squared_norms(rows._scaled(wide.toarray() if is_sparse(wide) and not is_sparse(rows.b) else wide))
+        close, other = np.nonzero(squares <= CANCELLED * np.add.outer(norms, rows.squared_norms))
+        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
+            i, j = close[part], other[part]
+            gaps = (wide[i] - rows.b[j]) * self.scale
+            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
+        return np.sqrt(squares, out=squares).astype(a.dtype, copy=False)
 
 
 class VectorKernel(Kernel):

@@ -202,7 +202,8 @@ def _named(kernel: Kernel, objects: Any, kind: str, diagonal: Array | None = Non
     if not is_vectors(objects) or is_sparse(objects):
         return None
     if isinstance(kernel, RBF):
-        return {"kernel": "rbf", "gamma": kernel.gamma}
+        gamma = kernel.scale**2 if kernel.gamma is None else kernel.gamma
+        return {"kernel": "rbf", "gamma": float(gamma)} if np.ndim(gamma) == 0 else None
     if kind == "one-class" or not isinstance(kernel, Linear | Polynomial):
         return None
     diagonal = np.asarray(kernel.diag(objects)) if diagonal is None else diagonal

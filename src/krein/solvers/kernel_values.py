@@ -76,14 +76,15 @@ class KernelValues:
         """(n, d + 2) rows p = (sqrt(2 gamma) (x - mean), -gamma |x - mean|², 1) of an RBF kernel; else None.
 
         With the last two columns of q exchanged, p qᵀ = -gamma |x - z|². None where the expansion would lose digits.
+        With length scales gamma is one number per feature.
         """
         kernel, X = self.evaluator.kernel, self.objects
-        if type(kernel) is not RBF or not is_vectors(X) or is_sparse(X) or kernel.gamma is None or len(X) == 0:
+        if type(kernel) is not RBF or not is_vectors(X) or is_sparse(X) or len(X) == 0:
             return None
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
-        scale = math.sqrt(kernel.gamma)
-        if X.dtype == np.float32 and not 1e-30 < scale < 1e30:
+        scale = kernel.scale
+        if X.dtype == np.float32 and not np.all((scale > 1e-30) & (scale < 1e30)):
             return None
         points = np.empty((X.shape[0], X.shape[1] + 2), dtype=X.dtype)
         own = points[:, :-2]

@@ -34,8 +34,10 @@ __all__ = [
     "MACHINES",
     "SPHERE_KERNELS",
     "TASKS",
+    "UNSCALED_KERNELS",
     "Model",
     "Score",
+    "check_scale",
     "comparable_objects",
     "find_target",
     "keep_spelling",
@@ -68,6 +70,8 @@ TEXT_KERNELS: dict[str, type[Kernel]] = {
 KERNELS = (*sorted(NAMES), *TEXT_KERNELS)
 # These kernels need rows of length 1.
 SPHERE_KERNELS = ("sphere-polynomial",)
+# These kernels compare bits, counts, categories or degrees as they are.
+UNSCALED_KERNELS = ("chi2", "hamming", "haversine", "histogram-intersection", "jaccard", "minmax", "tanimoto")
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,7 @@ def learn(
     y, task = target_values(frame[target], target, task)
     classes = task == "classification"
     named = parameters["kernel"]
+    check_scale(named, scale)
     text = text_column(rest, named)
     if text is not None:
         parameters["kernel"] = text_kernel(named, parameters.pop("kernel_params", None) or {})
@@ -282,6 +287,15 @@ def text_kernel(name: str, settings: dict[str, Any]) -> Kernel:
 def kernel_parameter_names(kernel: str) -> tuple[str, ...]:
     """Return the names of the parameters of a kernel."""
     return tuple(f.name for f in fields((NAMES | TEXT_KERNELS)[kernel]) if f.init)  # type: ignore[arg-type]
+
+
+def check_scale(kernel: Any, scale: str) -> None:
+    """Refuse to scale columns for a kernel that compares them as they are."""
+    if isinstance(kernel, str) and kernel in UNSCALED_KERNELS and scale != "none":
+        raise InputError(
+            f"The kernel {kernel!r} compares bits, counts, categories or degrees as they are, and scale={scale!r} "
+            "would change them. Pass scale='none' (--scale none)."
+        )
 
 
 def comparable_objects(frame: Frame, text: str | None, encoder: Encoder | None, sphere: bool) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,14 +25,17 @@ from krein.kernels import (
     FromCallable,
     Kernel,
     Laplacian,
+    Matern,
+    Periodic,
     Product,
+    RationalQuadratic,
     Scaled,
     Sum,
     Traits,
     count_objects,
     is_vectors,
 )
-from krein.kernels.collections import rows
+from krein.kernels.collections import is_sparse, rows
 from krein.kernels.precomputed import GivenRows
 from krein.kernels.validation import takes_vectors
 
@@ -53,8 +57,8 @@ __all__ = [
     "with_noise",
 ]
 
-# Parameters of krein kernels that are scales and can be learned.
-LEARNED_PARAMETERS = ("gamma", "rho", "factor")
+# Parameters of krein kernels that are scales and can be learned. A tuple of numbers is as many parameters.
+LEARNED_PARAMETERS = ("gamma", "rho", "factor", "length_scale", "alpha", "periodicity")
 # Step of central differences in log(parameter). Their error is about LOG_STEP² + 1e-16 / LOG_STEP.
 LOG_STEP = 1e-5
 ZERO = sk.ConstantKernel(0.0, "fixed")
@@ -66,7 +70,7 @@ UNPROVEN_KERNELS = sk.PairwiseKernel | sk.CompoundKernel | sk.ExpSineSquared
 
 
 class AsSklearn(sk.Kernel):  # type: ignore[misc]
-    """A krein kernel with theta: the logarithms of its gamma, rho and factors, 1e-5 to 1e5 times their start."""
+    """A krein kernel with theta: the logarithms of LEARNED_PARAMETERS, 1e-5 to 1e5 times their start."""
 
     def __init__(self, kernel: Kernel, limits: Any = None) -> None:
         self.kernel = kernel
@@ -130,7 +134,7 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
 
 
 def _is_exponential(kernel: Kernel) -> bool:
-    return type(kernel) in (RBF, Laplacian)
+    return type(kernel) in (RBF, Laplacian) and kernel.gamma is not None  # type: ignore[attr-defined]
 
 
 def with_noise(plain: AsSklearn, objects: Any, size: float) -> Any:
@@ -154,6 +158,8 @@ def _open(kernel: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
         value = getattr(kernel, field.name)
         if field.name in LEARNED_PARAMETERS and isinstance(value, float):
             found.append(((*path, field.name), value))
+        elif field.name in LEARNED_PARAMETERS and isinstance(value, tuple):
+            found += [((*path, field.name, str(i)), each) for i, each in enumerate(value)]
         elif isinstance(value, Kernel | tuple):
             found += _open(value, (*path, field.name))
     return found
@@ -178,8 +184,8 @@ Gradient: TypeAlias = "Callable[[Array], Array]"
 def covariance_and_gradient(kernel: Any, X: Any) -> tuple[Array, Gradient]:
     """Return (K, gradient): K = kernel(X), and gradient(W) the sum of W * dK / dtheta_i for each i, W symmetric.
 
-    It equals ``numpy.tensordot(W, kernel(X, eval_gradient=True)[1], 2)``. Sums, products, powers, constants, noise, RBF
-    and Matern kernels do not form that array of shape (n, n, n_theta).
+    It equals ``numpy.tensordot(W, kernel(X, eval_gradient=True)[1], 2)``. Sums, products, powers, constants, noise and
+    kernels of distances do not form that array of shape (n, n, n_theta).
     """
     K, gradient = _covariance(kernel, X)
     return K if np.ndim(K) else np.full((count_objects(X),) * 2, K), gradient
@@ -205,19 +211,27 @@ def _covariance(kernel: Any, X: Any) -> tuple[Any, Gradient]:
     if not kernel.n_dims:
         return kernel(X), lambda W: np.empty(0)
     if type(kernel) is sk.RBF:
-        return _radial(X, kernel, np.inf)
+        return _radial(X, kernel.length_scale, RADIAL[np.inf])
     if type(kernel) is sk.Matern and kernel.nu in RADIAL:
-        return _radial(X, kernel, kernel.nu)
+        return _radial(X, kernel.length_scale, RADIAL[kernel.nu])
     if isinstance(kernel, AsSklearn) and _is_exponential(kernel.kernel):
         K = kernel(X)
         return K, lambda W: np.array([np.vdot(W, xlogy(K, K))])
+    if isinstance(kernel, AsSklearn) and not is_sparse(X):
+        if type(kernel.kernel) is Periodic:
+            return _periodic(X, kernel.kernel)
+        if (found := _of_distances(kernel.kernel)) is not None:
+            return _radial(X, *found)
     K, slopes = kernel(X, eval_gradient=True)
     return K, lambda W: np.tensordot(W, slopes, axes=2)
 
 
-# Matern kernels by nu, nu = inf being the Gaussian one: k(r), and -k'(r) / r, of the distance r in units of the length
-# scales. dk / d log l_i is the latter times the square of coordinate i of x - y in these units.
-RADIAL: dict[float, Callable[[Array], tuple[Array, Array]]] = {
+# What a radial kernel is of the distance r in units of its length scales: k(r), -k'(r) / r, and dk / d log p for each
+# further parameter p. dk / d log l_i is the second times the square of coordinate i of x - y in these units.
+Profile: TypeAlias = "Callable[[Array], tuple[Array, ...]]"
+
+# Matern kernels by nu, nu = inf being the Gaussian one.
+RADIAL: dict[float, Profile] = {
     0.5: lambda r: ((k := np.exp(-r)), np.divide(k, r, out=np.zeros_like(r), where=r > 0.0)),
     1.5: lambda r: ((1.0 + (t := math.sqrt(3.0) * r)) * (e := np.exp(-t)), 3.0 * e),
     2.5: lambda r: (
@@ -228,21 +242,52 @@ RADIAL: dict[float, Callable[[Array], tuple[Array, Array]]] = {
 }
 
 
-def _radial(X: Any, kernel: Any, nu: float) -> tuple[Array, Gradient]:
-    scaled = np.asarray(X, dtype=np.float64) / kernel.length_scale
+def _rational(alpha: float, r: Array) -> tuple[Array, ...]:
+    s = 0.5 * r**2
+    base = 1.0 + s / alpha
+    k = base**-alpha
+    return k, k / base, k * (s / base - alpha * np.log(base))
+
+
+def _of_distances(kernel: Kernel) -> tuple[Any, Profile] | None:
+    """The length scales and the profile of a krein kernel that is radial; else None."""
+    if type(kernel) is RBF:
+        return kernel.length_scale, RADIAL[np.inf]
+    if type(kernel) is Matern:
+        return kernel.length_scale, RADIAL[kernel.nu]
+    if type(kernel) is RationalQuadratic:
+        return kernel.length_scale, partial(_rational, kernel.alpha)
+    return None
+
+
+def _radial(X: Any, length_scale: Any, profile: Profile) -> tuple[Array, Gradient]:
+    length_scale = np.squeeze(np.asarray(length_scale, dtype=np.float64))
+    scaled = np.asarray(X, dtype=np.float64) / length_scale
     r = pdist(scaled)
-    value, slope = RADIAL[nu](r)
+    value, slope, *more = profile(r)
     K = squareform(value)
     np.fill_diagonal(K, 1.0)
 
     def gradient(W: Array) -> Array:
         P = W * squareform(slope)  # 0 on the diagonal
-        if not kernel.anisotropic:
-            return np.array([np.vdot(P, squareform(r**2))])
+        rest = [np.vdot(W, squareform(each)) for each in more]
+        if np.ndim(length_scale) == 0:
+            return np.array([np.vdot(P, squareform(r**2)), *rest])
         # sum of P_ij (x_i - x_j)² for each column x, P symmetric
-        return np.asarray(2.0 * (P.sum(1) @ np.square(scaled) - np.einsum("ij,ij->j", scaled, P @ scaled)))
+        by_scale = 2.0 * (P.sum(1) @ np.square(scaled) - np.einsum("ij,ij->j", scaled, P @ scaled))
+        return np.array([*by_scale, *rest])
 
     return K, gradient
+
+
+def _periodic(X: Any, kernel: Periodic) -> tuple[Array, Gradient]:
+    angle = math.pi / kernel.periodicity * pdist(np.asarray(X, dtype=np.float64))
+    sine = np.sin(angle) / kernel.length_scale
+    value = np.exp(-2.0 * sine**2)
+    slopes = 4.0 * sine**2 * value, 4.0 * sine * np.cos(angle) / kernel.length_scale * angle * value
+    K = squareform(value)
+    np.fill_diagonal(K, 1.0)
+    return K, lambda W: np.array([np.vdot(W, squareform(each)) for each in slopes])
 
 
 # -- a kernel object of scikit-learn as a krein kernel -----------------------------------------------------------------
@@ -287,8 +332,11 @@ def translate(kernel: Any, scale: Array | None) -> Kernel:
 
     Sums, products, constants and Gaussians become krein's own; whatever else is evaluated by scikit-learn.
     """
-    if isinstance(kernel, AsSklearn) and scale is None:
-        return kernel.kernel
+    if isinstance(kernel, AsSklearn):
+        if scale is None:
+            return kernel.kernel
+        if (own := _own_scales(kernel)) is not None:
+            return replace(kernel.kernel, length_scale=own / scale)  # type: ignore[type-var]
     if not getattr(kernel, "requires_vector_input", True) and leaf_of(kernel) is None:
         return FromCallable(kernel, Traits(stationary=False, psd=True if declared_psd(kernel) else None))
     if type(kernel) is sk.Sum and not any(isinstance(k, sk.ConstantKernel) for k in (kernel.k1, kernel.k2)):
@@ -308,14 +356,19 @@ def translate(kernel: Any, scale: Array | None) -> Kernel:
 
 def scales(kernel: Any, X: Any) -> Array | None:
     """Return the length scale of each column under the kernel, or None if it has no single one of its own."""
-    found = [np.asarray(part.length_scale, dtype=np.float64) for part in _leaves(kernel) if _is_anisotropic(part)]
-    if not found or not is_vectors(X) or any(len(lengths) != X.shape[1] for lengths in found):
+    found = [lengths for part in _leaves(kernel) if (lengths := _own_scales(part)) is not None]
+    if not found or not is_vectors(X) or is_sparse(X) or any(len(lengths) != X.shape[1] for lengths in found):
         return None
     return np.asarray(np.exp(np.mean(np.log(found), axis=0)))
 
 
-def _is_anisotropic(kernel: Any) -> bool:
-    return isinstance(kernel, sk.RBF) and bool(kernel.anisotropic)  # Matern is one of them
+def _own_scales(kernel: Any) -> Array | None:
+    """The length scales of a kernel that has one per feature; else None."""
+    if isinstance(kernel, AsSklearn):
+        lengths = getattr(kernel.kernel, "length_scale", None)
+        return np.array(lengths) if isinstance(lengths, tuple) else None
+    several = isinstance(kernel, sk.RBF) and bool(kernel.anisotropic)  # Matern is one of them
+    return np.asarray(kernel.length_scale, dtype=np.float64) if several else None
 
 
 # -- noise and amplitude -----------------------------------------------------------------------------------------------

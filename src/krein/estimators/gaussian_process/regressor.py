@@ -80,8 +80,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Process):  # ty
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, krein kernel, str or callable, default=None
         None means ``1.0 * RBF(1.0)`` of scikit-learn. A krein kernel or a name becomes
-        ``amplitude * kernel + WhiteKernel``. Amplitude, noise and the kernel's gamma, rho or factors are learned,
-        starting from the given values. With ``optimizer=None`` the kernel is used unchanged.
+        ``amplitude * kernel + WhiteKernel``. Amplitude, noise and the kernel's scales (gamma, rho, factors, length
+        scales, alpha, periodicity) are learned, starting from the given values; ``Matern(length_scale=[1.0] * d)`` has
+        one length scale per feature. With ``optimizer=None`` the kernel is used unchanged.
     alpha : float or array of shape (n_samples,), default=1e-10
         Variance of the noise, in addition to that of the kernel.
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
