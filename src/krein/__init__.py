@@ -21,6 +21,8 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         KernelPCA,
         KernelRidge,
         KernelRidgeClassifier,
+        NuSVC,
+        NuSVR,
         OneClassSVM,
         SpectralClustering,
         clear_cache,
@@ -92,6 +94,8 @@ __all__ = [
     "Linear",
     "ModelFileError",
     "Normalized",
+    "NuSVC",
+    "NuSVR",
     "OneClassSVM",
     "Policy",
     "Polynomial",
@@ -125,8 +129,8 @@ _ROOMS = {
     "approximation": "Approximation",
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
-    "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier OneClassSVM "
-    "SpectralClustering clear_cache",
+    "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier NuSVC NuSVR "
+    "OneClassSVM SpectralClustering clear_cache",
     "factorization": "Factorization",
     "factorization.blocksparse": "BlockSparse",
     "factorization.correction": "correct psd_shift",

@@ -4,7 +4,7 @@ In: objects, targets and parameters. Out: fitted machines.
 
 - `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
   approximations of recent fits.
-- `svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering` and `meka` are the machines.
+- `svm`, `nu_svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering` and `meka` are the machines.
 - `decision` computes predictions from dual coefficients.
 - `choose_correction` makes the choice of correction="auto". `similarity_features` and `similarity_ridge` use
   similarities to landmarks as features.
@@ -17,6 +17,7 @@ from krein.estimators.cache import clear_cache
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
 from krein.estimators.kernel_pca import KernelPCA
 from krein.estimators.meka import MEKA
+from krein.estimators.nu_svm import NuSVC, NuSVR
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.spectral_clustering import SpectralClustering
 from krein.estimators.svm import SVC, SVR, OneClassSVM
@@ -29,6 +30,8 @@ __all__ = [
     "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",
+    "NuSVC",
+    "NuSVR",
     "OneClassSVM",
     "SpectralClustering",
     "clear_cache",

@@ -1,0 +1,21 @@
+"""scikit-learn's own checks of NuSVC and NuSVR, class weights and weights as repeated rows among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from krein.estimators.nu_svm import NuSVC, NuSVR
+
+
+@parametrize_with_checks([NuSVC(nu=0.2), NuSVR(), NuSVC()])
+def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([NuSVC(nu=0.3, multi_class="ovr"), NuSVR(nu=0.8, C=10.0, kernel="linear")])
+def test_scikit_learns_contract_with_other_parameters(estimator: Any, check: Any) -> None:
+    check(estimator)
