@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         NuSVR,
         OneClassSVM,
         SpectralClustering,
+        SpectralEmbedding,
         clear_cache,
     )
     from krein.factorization import Factorization
@@ -102,6 +103,7 @@ __all__ = [
     "Precomputed",
     "Sigmoid",
     "SpectralClustering",
+    "SpectralEmbedding",
     "Spectrum",
     "SpherePolynomial",
     "approximate",
@@ -130,7 +132,7 @@ _ROOMS = {
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
     "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier NuSVC NuSVR "
-    "OneClassSVM SpectralClustering clear_cache",
+    "OneClassSVM SpectralClustering SpectralEmbedding clear_cache",
     "factorization": "Factorization",
     "factorization.blocksparse": "BlockSparse",
     "factorization.correction": "correct psd_shift",

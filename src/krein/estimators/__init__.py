@@ -20,6 +20,7 @@ from krein.estimators.meka import MEKA
 from krein.estimators.nu_svm import NuSVC, NuSVR
 from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from krein.estimators.spectral_clustering import SpectralClustering
+from krein.estimators.spectral_embedding import SpectralEmbedding
 from krein.estimators.svm import SVC, SVR, OneClassSVM
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "NuSVR",
     "OneClassSVM",
     "SpectralClustering",
+    "SpectralEmbedding",
     "clear_cache",
 ]

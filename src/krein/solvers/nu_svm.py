@@ -21,7 +21,7 @@ from krein.errors import InputError
 from krein.kernels import Kernel, count_objects, take
 from krein.solvers.dense_dual import VIOLATION, KnownDiagonal, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
-from krein.solvers.exact_svm import EXCESS, LIBSVM_STEPS, choose_solver, libsvm_kernel
+from krein.solvers.exact_svm import EXCESS, choose_solver, libsvm_kernel
 from krein.solvers.kernel_values import KernelValues
 from krein.solvers.refine import ALLOWED
 
@@ -34,18 +34,20 @@ MOST_LEVELS = 60
 FIRST_STRIDE = 2.0
 NEAR_STRIDE = 1.001
 LARGEST_STRIDE = 256.0
-# A level below this share of the first one is zero.
-SMALLEST_LEVEL = 1e-9
+# A level below this share of the usual one is zero.
+SMALLEST_LEVEL = 1e-6
 # The search goes on to this share of tol, since a gap is of second order in the distance of the levels.
 SEARCHED_GAP = 1e-3
 # Sums of |b| that differ by this share are equal.
 SUM_ROUNDING = 1e-12
-# The first level of a margin is guessed from at most this many rows of each class.
+# The usual level of a margin is estimated from at most this many rows of each class.
 SAMPLED_ROWS = 500
 # A coefficient closer to its bound than this share of its range is at the bound, which went through a division.
 BOUND_ROUNDING = 1e-10
 # LIBSVM is run this often with smaller tolerances, since its tolerance is absolute and the margin is not known before.
-LIBSVM_RUNS = 3
+LIBSVM_RUNS = 2
+# Each run has at most this many steps per row.
+STEPS_PER_ROW = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +126,9 @@ def solve_nu(
     """
     wanted, margin = task.wanted, task.kind == "margin"
     widest = np.inf if margin else 0.5 * float(np.ptp(task.linear))  # no coefficient of a tube is left there
-    known = isinstance(start, NuDual) and np.isfinite(start.level)
-    level = first = start.level if known else _first_level(task, product)  # type: ignore[union-attr]
+    usual = _usual_level(task, product)
+    known = isinstance(start, NuDual) and SMALLEST_LEVEL * usual < start.level < np.inf
+    level = start.level if isinstance(start, NuDual) and known else usual
     stride = NEAR_STRIDE if known else FIRST_STRIDE
     ends: dict[bool, _Solved] = {}  # the solved levels next to the wanted one: below it (True) and above it (False)
     weights, last = {True: 1.0, False: 1.0}, None
@@ -143,10 +146,10 @@ def solve_nu(
         if abs(here.sum - wanted) <= SUM_ROUNDING * wanted or (few and level == 0.0):
             ends = {True: here, False: here}  # a tube may have a smaller sum, if epsilon is 0
         if len(ends) < 2:
-            if margin and level < SMALLEST_LEVEL * first:
+            if margin and level < SMALLEST_LEVEL * usual:
                 raise _too_small(task, here)
             level = level * stride if below else level / stride
-            level = 0.0 if level < SMALLEST_LEVEL * first and not margin else level or widest
+            level = 0.0 if level < SMALLEST_LEVEL * usual and not margin else level or widest
             level, stride = min(level, widest), min(stride**2, LARGEST_STRIDE)
             continue
         between = _between(ends[True], ends[False], wanted)
@@ -167,7 +170,7 @@ def solve_nu(
     return replace(best, n_iter=steps, path=tuple(path))
 
 
-def _first_level(task: NuTask, product: Callable[[Array], Array]) -> float:
+def _usual_level(task: NuTask, product: Callable[[Array], Array]) -> float:
     """A level of the right size: the mean margin of equal coefficients, or an epsilon that leaves nu of the targets."""
     if task.kind == "tube":
         off = np.abs(task.linear - np.median(task.linear))
@@ -312,7 +315,7 @@ def _by_libsvm(
     """LIBSVM's solution, or None if it did not end or violates a condition by more than 1e-3, in units of a label."""
     asked, steps = ALLOWED, 0
     for _ in range(LIBSVM_RUNS):
-        limit = max_iter if max_iter > 0 else LIBSVM_STEPS
+        limit = max_iter if max_iter > 0 else STEPS_PER_ROW * len(task.rows)
         try:
             b, intercept, used, finished = libsvm(given, task, asked, limit, options, named, usual, task.nu)
         except ValueError:  # no margin: coefficients that are not finite
