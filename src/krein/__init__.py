@@ -18,6 +18,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         SVC,
         SVR,
         GaussianProcessRegressor,
+        KernelKMeans,
         KernelPCA,
         KernelRidge,
         KernelRidgeClassifier,
@@ -86,6 +87,7 @@ __all__ = [
     "Inspection",
     "JaroWinkler",
     "KernelError",
+    "KernelKMeans",
     "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",
@@ -131,8 +133,8 @@ _ROOMS = {
     "approximation": "Approximation",
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError",
-    "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelPCA KernelRidge KernelRidgeClassifier NuSVC NuSVR "
-    "OneClassSVM SpectralClustering SpectralEmbedding clear_cache",
+    "estimators": "MEKA SVC SVR GaussianProcessRegressor KernelKMeans KernelPCA KernelRidge KernelRidgeClassifier "
+    "NuSVC NuSVR OneClassSVM SpectralClustering SpectralEmbedding clear_cache",
     "factorization": "Factorization",
     "factorization.blocksparse": "BlockSparse",
     "factorization.correction": "correct psd_shift",

@@ -4,7 +4,8 @@ In: objects, targets and parameters. Out: fitted machines.
 
 - `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
   approximations of recent fits.
-- `svm`, `nu_svm`, `ridge`, `gaussian_process`, `kernel_pca`, `spectral_clustering` and `meka` are the machines.
+- `svm`, `nu_svm`, `ridge`, `gaussian_process`, `kernel_pca`, `kernel_kmeans`, `spectral_clustering`,
+  `spectral_embedding` and `meka` are the machines.
 - `decision` computes predictions from dual coefficients.
 - `choose_correction` makes the choice of correction="auto". `similarity_features` and `similarity_ridge` use
   similarities to landmarks as features.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from krein.estimators.cache import clear_cache
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
+from krein.estimators.kernel_kmeans import KernelKMeans
 from krein.estimators.kernel_pca import KernelPCA
 from krein.estimators.meka import MEKA
 from krein.estimators.nu_svm import NuSVC, NuSVR
@@ -28,6 +30,7 @@ __all__ = [
     "SVC",
     "SVR",
     "GaussianProcessRegressor",
+    "KernelKMeans",
     "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",

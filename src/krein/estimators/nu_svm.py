@@ -6,7 +6,7 @@ A machine states its duals (`NuTask`). They go the routes of SVC and SVR. `krein
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from krein.factorization import Factorization
 from krein.kernels import Kernel
 from krein.solvers import Dual
 from krein.solvers.dense_dual import Task
-from krein.solvers.nu_svm import NuDual, NuTask, check_feasible, solve_nu, solve_nu_dense, solve_nu_exactly
+from krein.solvers.nu_svm import NuDual, NuTask, check_feasible, of_level, solve_nu, solve_nu_dense, solve_nu_exactly
 
 __all__ = ["NuSVC", "NuSVR"]
 
@@ -82,7 +82,7 @@ def _weighted(task: NuTask, found: NuDual, solve: Callable[[Task, Dual | None], 
     at = task.at(found.level)
     at = replace(at, low=task.factors * at.low, high=task.factors * at.high)
     dual = solve(at, replace(found, coefficients=np.clip(found.coefficients, at.low, at.high)))
-    return NuDual(**{field.name: getattr(dual, field.name) for field in fields(Dual)}, level=found.level)
+    return of_level(dual, found.level)
 
 
 @dataclass(eq=False, repr=False)

@@ -55,7 +55,7 @@ Fields = dict[str, Any]
 ESTIMATORS = (
     estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
     estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
-    estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, UnitSphere,
+    estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
 )  # fmt: skip
 OWN_KERNELS = (
     kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,

@@ -11,13 +11,13 @@ can have all rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from krein.arrays import EPS, Array
-from krein.errors import InputError
+from krein.errors import InputError, warn
 from krein.kernels import Kernel, count_objects, take
 from krein.solvers.dense_dual import VIOLATION, KnownDiagonal, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
@@ -25,7 +25,7 @@ from krein.solvers.exact_svm import EXCESS, choose_solver, libsvm_kernel
 from krein.solvers.kernel_values import KernelValues
 from krein.solvers.refine import ALLOWED
 
-__all__ = ["NuDual", "NuTask", "check_feasible", "solve_nu", "solve_nu_dense", "solve_nu_exactly"]
+__all__ = ["NuDual", "NuTask", "check_feasible", "of_level", "solve_nu", "solve_nu_dense", "solve_nu_exactly"]
 
 # At most this many levels are solved.
 MOST_LEVELS = 60
@@ -147,7 +147,8 @@ def solve_nu(
             ends = {True: here, False: here}  # a tube may have a smaller sum, if epsilon is 0
         if len(ends) < 2:
             if margin and level < SMALLEST_LEVEL * usual:
-                raise _too_small(task, here)
+                warn(_too_small(task, here))
+                return of_level(found, level)
             level = level * stride if below else level / stride
             level = 0.0 if level < SMALLEST_LEVEL * usual and not margin else level or widest
             level, stride = min(level, widest), min(stride**2, LARGEST_STRIDE)
@@ -165,8 +166,7 @@ def solve_nu(
         last = below
         level = _crossing(ends, weights, wanted)
         start = replace(found, coefficients=between.b / task.scale(level))
-    if best is None:
-        raise _too_small(task, here)
+    assert best is not None
     return replace(best, n_iter=steps, path=tuple(path))
 
 
@@ -234,11 +234,16 @@ def _judged(
     return dual, float(missed.max(initial=0.0)) / unit
 
 
-def _too_small(task: NuTask, here: _Solved) -> InputError:
-    share = here.sum / task.wanted * task.nu
-    return InputError(
+def of_level(dual: Dual, level: float) -> NuDual:
+    """The solution of an ordinary task as one of a nu-SVM."""
+    return NuDual(**{field.name: getattr(dual, field.name) for field in fields(Dual)}, level=level)
+
+
+def _too_small(task: NuTask, here: _Solved) -> str:
+    return (
         f"nu = {task.nu:g} is too small for these rows: the two classes overlap so that no margin above 0 has fewer "
-        f"margin errors. Pass a nu above {share:.4g}, or a kernel that separates the classes better."
+        f"margin errors than nu = {here.sum / task.wanted * task.nu:.4g}. The solution is that of C = "
+        f"{1.0 / here.level:.3g}. Pass a larger nu, or a kernel that separates the classes better."
     )
 
 
