@@ -69,6 +69,11 @@ class _NuMachine(SupportVectorMachine):
             found = solve_nu(task, solve, product, f.diagonal()[task.rows], tol=tol, start=start)
         return _weighted(task, found, solve)
 
+    def _set_convergence(self, duals: Sequence[Dual]) -> None:
+        super()._set_convergence(duals)
+        if self.refined_:
+            self._warn_of_early_ends(duals)
+
     @property
     def _limits(self) -> dict[str, Any]:
         options = {"shrinking": bool(self.shrinking), "cache_size": self.cache_size}

@@ -281,8 +281,12 @@ class SupportVectorMachine(KernelMachine):
         self.gap_ = float(self._gaps.max())
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
+        if not self.refined_:
+            self._warn_of_early_ends(duals)
+
+    def _warn_of_early_ends(self, duals: Sequence[Dual]) -> None:
         left = sum(not dual.converged for dual in duals)
-        if left and not self.refined_:
+        if left:
             which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
             limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
             warn(
