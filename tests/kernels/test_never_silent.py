@@ -117,7 +117,8 @@ class _Scaling(krein.kernels.Kernel):
 
 MACHINES = (
     krein.SVC, krein.SVR, krein.OneClassSVM, krein.KernelRidge, krein.KernelRidgeClassifier, krein.KernelPCA,
-    krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering,
+    krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering, krein.NuSVC, krein.NuSVR,
+    krein.SpectralEmbedding, krein.KernelKMeans,
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ MOST_LEVELS = 60
 # A level is multiplied by FIRST_STRIDE until both sides are known, or by NEAR_STRIDE if LIBSVM gave it. The factor is
 # squared each time, up to LARGEST_STRIDE.
 FIRST_STRIDE = 2.0
-NEAR_STRIDE = 1.001
+NEAR_STRIDE = 1.01
 LARGEST_STRIDE = 256.0
 # A level below this share of the usual one is zero.
 SMALLEST_LEVEL = 1e-6
