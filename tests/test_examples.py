@@ -1,4 +1,4 @@
-"""The examples in the docstrings of kernels, factorizations and solvers run as they are written."""
+"""The examples in the docstrings of kernels, factorizations, solvers and machines run as they are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-ROOMS = ("krein.kernels", "krein.factorization", "krein.solvers")
+ROOMS = ("krein.kernels", "krein.factorization", "krein.solvers", "krein.estimators")
 MODULES = [
     found.name
     for room in ROOMS

@@ -689,7 +689,7 @@ class Regressor(RegressorMixin, _OneDual):  # type: ignore[misc]
         return self
 
     def _task(self, rows: Indices, y: Array, limits: Array) -> Task:
-        raise NotImplementedError
+        return Task("tube", rows, y, -limits, limits)
 
     def predict(self, X: Any) -> Array:
         """Return the value at each row of X."""
@@ -736,7 +736,7 @@ approximation, policy, random_state, n_jobs, verbose
             raise InputError(f"epsilon must be a number of at least 0; got {self.epsilon!r}.")
 
     def _task(self, rows: Indices, y: Array, limits: Array) -> Task:
-        return Task("tube", rows, y, -limits, limits, 0.0, float(self.epsilon))
+        return replace(super()._task(rows, y, limits), epsilon=float(self.epsilon))
 
 
 @dataclass(eq=False, repr=False)

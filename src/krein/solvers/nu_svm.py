@@ -166,7 +166,8 @@ def solve_nu(
         last = below
         level = _crossing(ends, weights, wanted)
         start = replace(found, coefficients=between.b / task.scale(level))
-    assert best is not None
+    if best is None:
+        best = replace(of_level(found, level), converged=False)
     return replace(best, n_iter=steps, path=tuple(path))
 
 
@@ -223,7 +224,7 @@ def _judged(
     image = product(b)
     problem = at.problem(KnownDiagonal(diagonal))
     ordinary = problem.point(b, intercept, image)
-    price, total = (-1.0, float(np.abs(b).sum())) if task.kind == "margin" else (at.epsilon, float(np.abs(b).sum()))
+    price, total = -1.0 if task.kind == "margin" else at.epsilon, float(np.abs(b).sum())
     objective = ordinary.objective - price * total
     excess = ordinary.excess + price * (task.wanted / scale - total)
     size = abs(objective) + problem.scale
