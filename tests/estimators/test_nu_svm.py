@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn import svm
+from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.metrics.pairwise import rbf_kernel, sigmoid_kernel
 
@@ -306,3 +307,30 @@ def test_steps_are_limited() -> None:
         ours = NuSVC(nu=0.5, gamma=0.2, max_iter=5).fit(X, y)
     assert not ours.converged_
     assert ours.fit_status_ == 1
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.8])
+@pytest.mark.parametrize("shape", [{}, {"n_blocks": 2, "rank": 10, "random_state": 0}])
+def test_equal_rows_with_different_targets_make_the_sum_jump(nu: float, shape: dict[str, Any]) -> None:
+    """At the epsilon of half their difference, their coefficients go from 0 to the bound at once."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(60, 2)), 2, axis=0)
+    y = np.repeat(np.sin(X[::2, 0]), 2) + np.tile([0.5, -0.5], 60)
+    ours = NuSVR(nu=nu, gamma=0.5, tol=1e-9, **shape).fit(X, y)
+    assert ours.converged_
+    assert ours.gap_ <= 1e-6
+    K = ours.approximation_.factorization.to_dense() if shape else rbf_kernel(X, gamma=0.5)
+    theirs = svm.NuSVR(nu=nu, kernel="precomputed", tol=1e-8).fit(K, y)
+    assert tube_objective(ours, K, y) == pytest.approx(tube_objective(theirs, K, y), rel=1e-6)
+    b = np.abs(ours.dual_coef_)
+    assert b.sum() <= nu * 120 * (1.0 + 1e-9)
+
+
+def test_weights_are_repeated_rows() -> None:
+    X, y = classes(90)
+    times = np.random.default_rng(1).integers(0, 3, 90)
+    for machine, target in ((NuSVC(nu=0.4, tol=1e-9), y), (NuSVR(nu=0.4, tol=1e-9), X[:, 0])):
+        weighted = clone(machine).fit(X, target, sample_weight=times)
+        repeated = clone(machine).fit(np.repeat(X, times, axis=0), np.repeat(target, times))
+        np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-6)
+        assert (times[weighted.support_] > 0).all()

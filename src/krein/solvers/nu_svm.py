@@ -34,7 +34,7 @@ MOST_LEVELS = 60
 FIRST_STRIDE = 2.0
 NEAR_STRIDE = 1.01
 LARGEST_STRIDE = 256.0
-# A level below this share of the usual one is zero.
+# An epsilon below this share of the usual one is zero, and a margin is not searched for below it.
 SMALLEST_LEVEL = 1e-6
 # The search goes on to this share of tol, since a gap is of second order in the distance of the levels.
 SEARCHED_GAP = 1e-3
@@ -127,12 +127,14 @@ def solve_nu(
     wanted, margin = task.wanted, task.kind == "margin"
     widest = np.inf if margin else 0.5 * float(np.ptp(task.linear))  # no coefficient of a tube is left there
     usual = _usual_level(task, product)
-    known = isinstance(start, NuDual) and SMALLEST_LEVEL * usual < start.level < np.inf
+    smallest = SMALLEST_LEVEL * usual
+    known = isinstance(start, NuDual) and smallest < start.level < np.inf
     level = start.level if isinstance(start, NuDual) and known else usual
     stride = NEAR_STRIDE if known else FIRST_STRIDE
     ends: dict[bool, _Solved] = {}  # the solved levels next to the wanted one: below it (True) and above it (False)
     weights, last = {True: 1.0, False: 1.0}, None
     best: NuDual | None = None
+    certain: NuDual | None = None  # the last level that was solved to the tolerance of its solver
     steps, path = 0, []
     for _ in range(MOST_LEVELS):
         at = task.at(level)
@@ -140,18 +142,20 @@ def solve_nu(
         start = found = solve(at, begun)
         steps += found.n_iter
         here = _in_units(task, level, found)
+        if found.converged or certain is None:
+            certain = of_level(found, level)
         few = here.sum < (1.0 - SUM_ROUNDING) * wanted
         below = few == margin
         ends[below] = here
         if abs(here.sum - wanted) <= SUM_ROUNDING * wanted or (few and level == 0.0):
             ends = {True: here, False: here}  # a tube may have a smaller sum, if epsilon is 0
         if len(ends) < 2:
-            if margin and level < SMALLEST_LEVEL * usual:
-                warn(_too_small(task, here))
-                return of_level(found, level)
-            level = level * stride if below else level / stride
-            level = 0.0 if level < SMALLEST_LEVEL * usual and not margin else level or widest
-            level, stride = min(level, widest), min(stride**2, LARGEST_STRIDE)
+            if margin and level <= smallest:
+                warn(_too_small(task, certain))
+                return certain
+            level = min(level * stride or widest, widest) if below else level / stride
+            level = level if level > smallest else smallest if margin else 0.0
+            stride = min(stride**2, LARGEST_STRIDE)
             continue
         between = _between(ends[True], ends[False], wanted)
         dual, missed = _judged(task, between, product, diagonal, tol)
@@ -240,11 +244,12 @@ def of_level(dual: Dual, level: float) -> NuDual:
     return NuDual(**{field.name: getattr(dual, field.name) for field in fields(Dual)}, level=level)
 
 
-def _too_small(task: NuTask, here: _Solved) -> str:
+def _too_small(task: NuTask, found: NuDual) -> str:
+    share = found.level * float(np.abs(found.coefficients).sum()) / task.wanted * task.nu
     return (
         f"nu = {task.nu:g} is too small for these rows: the two classes overlap so that no margin above 0 has fewer "
-        f"margin errors than nu = {here.sum / task.wanted * task.nu:.4g}. The solution is that of C = "
-        f"{1.0 / here.level:.3g}. Pass a larger nu, or a kernel that separates the classes better."
+        f"margin errors than nu = {share:.4g}. The solution is that of C = {1.0 / found.level:.3g}. Pass a larger "
+        "nu, or a kernel that separates the classes better."
     )
 
 
