@@ -1,4 +1,4 @@
-"""The examples in the docstrings of kernels, factorizations, solvers and sources run as they are written."""
+"""The examples in the docstrings of kernels, factorizations, solvers, sources and machines run as they are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-ROOMS = ("krein.kernels", "krein.factorization", "krein.solvers", "krein.sources")
+ROOMS = ("krein.kernels", "krein.factorization", "krein.solvers", "krein.sources", "krein.estimators")
 MODULES = [
     found.name
     for room in ROOMS

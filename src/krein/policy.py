@@ -29,8 +29,8 @@ class Policy:
         eigendecomposition costs n³ and tells how many eigenvalues are negative. `krein.approximate` with nothing given
         returns the exact matrix up to as many rows.
     svm_rows : int
-        Up to this many rows SVC, SVR and OneClassSVM solve the dual of a psd kernel exactly; of objects without
-        vectors, if all similarities are affordable.
+        Up to this many rows SVC, SVR, NuSVC, NuSVR and OneClassSVM solve the dual of a psd kernel exactly; of objects
+        without vectors, if all similarities are affordable.
     ridge_rows : int
         Up to this many rows ridge solves the linear system of a psd kernel exactly, by Cholesky factorization. It
         holds 4 n² bytes. KernelPCA computes pre-images in the same way.
@@ -44,8 +44,8 @@ class Policy:
         Up to this many rows KernelPCA takes the leading eigenvectors of the exact matrix of a psd kernel. It holds
         8 n² bytes.
     clustering_rows : int
-        Up to this many rows SpectralClustering cuts the exact matrix of a psd kernel. It holds 8 n² bytes, and as many
-        again where clusters are so well separated that the matrix is factored.
+        Up to this many rows SpectralClustering and SpectralEmbedding cut the exact matrix of a psd kernel. It holds
+        8 n² bytes, and as many again where clusters are so well separated that the matrix is factored.
     eigen_rows : int
         Up to this many rows an SVM, or ridge with a given alpha, decomposes the exact matrix of a kernel that may be
         indefinite, so that every correction can be chosen. Beyond it, and for ridge that chooses alpha, similarities

@@ -342,7 +342,8 @@ def test_strings_can_be_learnt_from():
     "name",
     [
         "SVC", "SVR", "OneClassSVM", "KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor", "KernelPCA",
-        "SpectralClustering", "MEKA", "KernelLogisticRegression", "GaussianProcessClassifier",
+        "SpectralClustering", "MEKA", "NuSVC", "NuSVR", "SpectralEmbedding", "KernelKMeans", "KernelLogisticRegression",
+        "GaussianProcessClassifier",
     ],
 )  # fmt: skip
 def test_every_machine_says_what_happened(name):

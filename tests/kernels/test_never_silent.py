@@ -117,8 +117,8 @@ class _Scaling(krein.kernels.Kernel):
 
 MACHINES = (
     krein.SVC, krein.SVR, krein.OneClassSVM, krein.KernelRidge, krein.KernelRidgeClassifier, krein.KernelPCA,
-    krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering, krein.KernelLogisticRegression,
-    krein.GaussianProcessClassifier,
+    krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering, krein.NuSVC, krein.NuSVR,
+    krein.SpectralEmbedding, krein.KernelKMeans, krein.KernelLogisticRegression, krein.GaussianProcessClassifier,
 )  # fmt: skip
 
 

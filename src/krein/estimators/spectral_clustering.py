@@ -28,7 +28,7 @@ from krein.factorization import Factorization
 from krein.factorization.core import is_dense
 from krein.kernels import Evaluator, Kernel, take
 
-__all__ = ["SpectralClustering", "by_pivots", "by_rotation"]
+__all__ = ["CutMachine", "SpectralClustering", "by_pivots", "by_rotation"]
 
 SOLVERS = (None, "arpack", "lobpcg", "amg")
 # Where not all similarities are evaluated, those of SAMPLED_OBJECTS objects are searched for negative ones.
@@ -39,8 +39,175 @@ ROTATION_STEPS = 30
 LAPLACIAN_TOLERANCE = 1e-3
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class CutMachine(KernelMachine):
+    """A machine that uses the eigenvectors of the normalised cut, and the checks of what is cut."""
+
+    eigen_solver: str | None = None
+    gamma: Any = 1.0
+    affinity: Any = "rbf"
+    kernel: Any = None
+    n_neighbors: int | None = 10
+    eigen_tol: float | str = "auto"
+    coef0: float = 1
+
+    _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
+    _needs_psd: ClassVar[bool] = False  # a graph's weights need only be no less than zero
+    _limit: ClassVar[str] = "clustering_rows"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _cut(self, X: Any, wanted: int, groups: int, seed: int) -> Cut:
+        """The cut of X with ``wanted`` eigenvectors, where up to ``groups`` uncoupled groups of blocks are allowed."""
+        tol = self._check_cutting()
+        objects, _, kernel = self._start(X)
+        self._forget("_uncorrected")
+        route = self._decide(objects, kernel)
+        if isinstance(route, Exact):
+            cut, d = self._cut_exactly(objects, kernel, route, wanted, tol, seed)
+        else:
+            a = self._settle(self._build(objects, kernel), lambda _: "none")
+            self._check_connected(a.factorization, groups)
+            cut, d = self._cut_factored(a, wanted, tol, seed)
+        self.n_nonpositive_degrees_ = d.n_nonpositive
+        return cut
+
+    @property
+    def affinity_matrix_(self) -> Array:
+        """The similarities that were cut, of an exact fit."""
+        check_is_fitted(self)
+        if not isinstance(self.route_, Exact):
+            n = self.approximation_.factorization.shape[0]
+            raise AttributeError(f"affinity_matrix_ would be {n} x {n}. approximation_.factorization stands for it.")
+        if not hasattr(self, "_training"):
+            raise AttributeError("affinity_matrix_ is evaluated on the training objects, which were not saved.")
+        return self._similarities(*self._training)
+
+    @property
+    def _similarity(self) -> Any:
+        return self.affinity if self.kernel is None else self.kernel
+
+    @property
+    def _width(self) -> Any:
+        brought = isinstance(self._similarity, Kernel) or self.approximation is not None  # with a gamma of its own
+        return None if brought and self.gamma == type(self).gamma else self.gamma
+
+    # -- the fit ---------------------------------------------------------------------------------------------------
+
+    def _check_cutting(self) -> float:
+        """Check the parameters of the cut and return the tolerance of its eigenvalues."""
+        if self.eigen_solver not in SOLVERS:
+            raise InputError(f"eigen_solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.eigen_solver!r}.")
+        if isinstance(self._similarity, str) and self._similarity.endswith("nearest_neighbors"):
+            raise InputError(
+                f"affinity={self._similarity!r} is a sparse graph and no kernel to approximate. Use scikit-learn's "
+                f"{type(self).__name__} for it, or its matrix with affinity='precomputed'."
+            )
+        tol = 0.0 if isinstance(self.eigen_tol, str) and self.eigen_tol == "auto" else self.eigen_tol
+        if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < np.inf):
+            raise InputError(f'eigen_tol must be "auto" or a number of at least 0; got {self.eigen_tol!r}.')
+        return float(tol)
+
+    def _similarities(self, objects: Any, kernel: Kernel) -> Array:
+        """The kernel's own matrix, corrected."""
+        if self.correction_ == "none" or not (self.n_negative_ or self.correction_ == "square"):
+            return kernel_matrix(kernel, objects)
+        return whole_approximation(objects, kernel).corrected(self.correction_).factorization.to_dense()
+
+    def _cut_exactly(
+        self, objects: Any, kernel: Kernel, route: Exact, wanted: int, tol: float, seed: int
+    ) -> tuple[Cut, Degrees]:
+        """The cut of the kernel's own matrix, corrected if that was asked for."""
+        if route.psd or self.correction in ("auto", "none"):
+            objects = self._use_exactly(objects, kernel)
+            K = kernel_matrix(kernel, objects)
+            if not route.psd:
+                self._settle_exactly(K, kernel, "none")
+        else:
+            K = self._settle(self._build(objects, kernel)).factorization.to_dense()
+            self._forget_matrix()
+        negative = self._has_negative(K)
+        cut, d = exact_cut(K, wanted, tol=tol, seed=seed)
+        self._check_degrees(d, kernel, negative)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _cut_factored(self, a: Approximation, wanted: int, tol: float, seed: int) -> tuple[Cut, Degrees]:
+        """The cut of an approximation; a sample of the kernel's own values is searched for negative ones."""
+        n = a.factorization.shape[0]
+        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED_OBJECTS), replace=False)))
+        nonnegative = _is_nonnegative(a.kernel)
+        negative = not nonnegative and self._has_negative(Evaluator(a.kernel).block(some, some))
+        d = degrees(a.factorization)
+        self._check_degrees(d, a.kernel, negative)
+        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed)
+        self._check_cut(cut, negative, wanted)
+        return cut, d
+
+    def _check_degrees(self, d: Degrees, kernel: Kernel, negative: bool) -> None:
+        """Warn of rows without a degree, and refuse where negative similarities leave none to most rows."""
+        n = len(d.sums)
+        if not d.n_nonpositive:
+            return
+        if negative and 2 * d.n_nonpositive > n:
+            raise InputError(
+                f"The normalised cut needs similarities >= 0, but with {kernel!r} {d.n_nonpositive} of {n} row "
+                "sums are not above 0. Use a kernel that is not negative, such as 'rbf' or 'laplacian'."
+            )
+        warn(
+            f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
+            "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
+        )
+
+    def _check_cut(self, cut: Cut, negative: bool, wanted: int) -> None:
+        """Warn of an approximation that is too coarse, and of a graph in more pieces than eigenvectors."""
+        if not negative and cut.values[0] > 1.0 + LAPLACIAN_TOLERANCE:
+            warn(
+                f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
+                "and similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
+                "blocks."
+            )
+        if cut.n_pieces > wanted:
+            warn(
+                f"The graph is not connected: to rounding it falls into {cut.n_pieces} pieces, more than the {wanted} "
+                "eigenvectors used, so that many cuts are equally good and this one is arbitrary. A smaller gamma (a "
+                "wider kernel) connects it."
+            )
+
+    def _check_connected(self, f: Factorization, groups: int) -> None:
+        """A core that falls apart is a graph that does, and its best cut is none of the data's."""
+        if is_dense(f.core):
+            return
+        parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
+        if parts <= 1:
+            return
+        message = (
+            f"The approximation keeps no similarities between {parts} groups of its {f.n_blocks} blocks, and a cut "
+            "finds those groups first. Use fewer blocks, or hand in approximation=krein.approximate(..., drop=0.0)."
+        )
+        if parts > groups:
+            raise InputError(f"{message} More groups than clusters ({groups}) leave nothing to be cut.")
+        warn(message)
+
+    def _has_negative(self, K: Array) -> bool:
+        """Whether there are similarities below zero, and a warning if so."""
+        low = float(K.min(initial=0.0))
+        rounding = 1e-12 * max(float(K.max(initial=0.0)), -low)
+        if low >= -rounding:
+            return False
+        share = float((-rounding > K).mean())
+        warn(
+            f"The normalised cut needs similarities >= 0, but {100 * share:.2g} % of those looked at are "
+            f"negative, the smallest {low:.3g}. Use a kernel that is not negative, such as 'rbf'."
+        )
+        return True
+
+
 @dataclass(eq=False, repr=False)
-class SpectralClustering(ClusterMixin, KernelMachine):  # type: ignore[misc]
+class SpectralClustering(ClusterMixin, CutMachine):  # type: ignore[misc]
     """Spectral clustering by the normalised cut with any symmetric similarity, for any number of rows.
 
     The parameters are those of `sklearn.cluster.SpectralClustering`. The cut is that of the kernel's own matrix up to
@@ -98,40 +265,20 @@ random_state, n_jobs, verbose
 
     n_clusters: int = 8
     _: KW_ONLY
-    eigen_solver: str | None = None
     n_components: int | None = None
     n_init: int = 10
-    gamma: Any = 1.0
-    affinity: Any = "rbf"
-    kernel: Any = None
-    n_neighbors: int = 10
-    eigen_tol: float | str = "auto"
     assign_labels: str = "kmeans"
-    coef0: float = 1
-
-    _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
-    _needs_psd: ClassVar[bool] = False  # a graph's weights need only be no less than zero
-    _limit: ClassVar[str] = "clustering_rows"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     @fits_outside
     def fit(self, X: Any, y: Any = None) -> SpectralClustering:
         """Cluster X."""
-        wanted, tol = self._check()
+        whole_number("n_clusters", self.n_clusters, 1)
+        whole_number("n_init", self.n_init, 1)
+        if self.n_components is not None:
+            whole_number("n_components", self.n_components, 1, ", or None")
+        one_of("assign_labels", self.assign_labels, ("kmeans", "discretize", "cluster_qr"))
         seed = seed_from(self.random_state)
-        objects, _, kernel = self._start(X)
-        self._forget("_uncorrected")
-        route = self._decide(objects, kernel)
-        if isinstance(route, Exact):
-            cut, d = self._cut_exactly(objects, kernel, route, wanted, tol, seed)
-        else:
-            a = self._settle(self._build(objects, kernel), lambda _: "none")
-            cut, d = self._cut_factored(a, wanted, tol, seed)
-        self.n_nonpositive_degrees_ = d.n_nonpositive
+        cut = self._cut(X, int(self.n_components or self.n_clusters), self.n_clusters, seed)
         self.eigenvalues_ = 1.0 - cut.values
         self.labels_ = self._labels(cut.embedding, seed)
         return self
@@ -140,141 +287,6 @@ random_state, n_jobs, verbose
     def fit_predict(self, X: Any, y: Any = None) -> Indices:
         """Cluster X and return the labels."""
         return np.asarray(self.fit(X).labels_)
-
-    @property
-    def affinity_matrix_(self) -> Array:
-        """The similarities that were cut, of an exact fit."""
-        check_is_fitted(self)
-        if not isinstance(self.route_, Exact):
-            n = self.approximation_.factorization.shape[0]
-            raise AttributeError(f"affinity_matrix_ would be {n} x {n}. approximation_.factorization stands for it.")
-        if not hasattr(self, "_training"):
-            raise AttributeError("affinity_matrix_ is evaluated on the training objects, which were not saved.")
-        return self._similarities(*self._training)
-
-    @property
-    def _similarity(self) -> Any:
-        return self.affinity if self.kernel is None else self.kernel
-
-    @property
-    def _width(self) -> Any:
-        brought = isinstance(self._similarity, Kernel) or self.approximation is not None  # with a gamma of its own
-        return None if brought and self.gamma == 1.0 else self.gamma
-
-    # -- the fit ---------------------------------------------------------------------------------------------------
-
-    def _check(self) -> tuple[int, float]:
-        whole_number("n_clusters", self.n_clusters, 1)
-        whole_number("n_init", self.n_init, 1)
-        if self.n_components is not None:
-            whole_number("n_components", self.n_components, 1, ", or None")
-        one_of("assign_labels", self.assign_labels, ("kmeans", "discretize", "cluster_qr"))
-        if self.eigen_solver not in SOLVERS:
-            raise InputError(f"eigen_solver must be one of {', '.join(map(repr, SOLVERS))}; got {self.eigen_solver!r}.")
-        if isinstance(self._similarity, str) and self._similarity.endswith("nearest_neighbors"):
-            raise InputError(
-                f"affinity={self._similarity!r} is a sparse graph and no kernel to approximate. Use scikit-learn's "
-                "SpectralClustering for it, or its matrix with affinity='precomputed'."
-            )
-        tol = 0.0 if isinstance(self.eigen_tol, str) and self.eigen_tol == "auto" else self.eigen_tol
-        if not (isinstance(tol, int | float | np.number) and 0.0 <= tol < np.inf):
-            raise InputError(f'eigen_tol must be "auto" or a number of at least 0; got {self.eigen_tol!r}.')
-        return int(self.n_clusters if self.n_components is None else self.n_components), float(tol)
-
-    def _similarities(self, objects: Any, kernel: Kernel) -> Array:
-        """The kernel's own matrix, corrected."""
-        if self.correction_ == "none" or not (self.n_negative_ or self.correction_ == "square"):
-            return kernel_matrix(kernel, objects)
-        return whole_approximation(objects, kernel).corrected(self.correction_).factorization.to_dense()
-
-    def _cut_exactly(
-        self, objects: Any, kernel: Kernel, route: Exact, wanted: int, tol: float, seed: int
-    ) -> tuple[Cut, Degrees]:
-        """The cut of the kernel's own matrix, corrected if that was asked for."""
-        if route.psd or self.correction in ("auto", "none"):
-            objects = self._use_exactly(objects, kernel)
-            K = kernel_matrix(kernel, objects)
-            if not route.psd:
-                self._settle_exactly(K, kernel, "none")
-        else:
-            K = self._settle(self._build(objects, kernel)).factorization.to_dense()
-            self._forget_matrix()
-        negative = self._has_negative(K)
-        cut, d = exact_cut(K, wanted, tol=tol, seed=seed)
-        self._check_degrees(d, kernel, negative)
-        self._check_cut(cut, negative, wanted)
-        return cut, d
-
-    def _cut_factored(self, a: Approximation, wanted: int, tol: float, seed: int) -> tuple[Cut, Degrees]:
-        """The cut of an approximation; a sample of the kernel's own values is searched for negative ones."""
-        self._check_connected(a.factorization)
-        n = a.factorization.shape[0]
-        some = take(a.objects, np.sort(stream(seed, 31).choice(n, min(n, SAMPLED_OBJECTS), replace=False)))
-        nonnegative = _is_nonnegative(a.kernel)
-        negative = not nonnegative and self._has_negative(Evaluator(a.kernel).block(some, some))
-        d = degrees(a.factorization)
-        self._check_degrees(d, a.kernel, negative)
-        cut = normalised_cut(a.factorization, d, wanted, tol=tol, seed=seed)
-        self._check_cut(cut, negative, wanted)
-        return cut, d
-
-    def _check_degrees(self, d: Degrees, kernel: Kernel, negative: bool) -> None:
-        """Warn of rows without a degree, and refuse where negative similarities leave none to most rows."""
-        n = len(d.sums)
-        if not d.n_nonpositive:
-            return
-        if negative and 2 * d.n_nonpositive > n:
-            raise InputError(
-                f"The normalised cut needs similarities >= 0, but with {kernel!r} {d.n_nonpositive} of {n} row "
-                "sums are not above 0. Use a kernel that is not negative, such as 'rbf' or 'laplacian'."
-            )
-        warn(
-            f"{d.n_nonpositive} of {n} rows have similarities to the others that sum up to nothing or less. They "
-            "count as connected to no other. A smaller gamma connects them, a higher rank approximates them better."
-        )
-
-    def _check_cut(self, cut: Cut, negative: bool, wanted: int) -> None:
-        """Warn of an approximation that is too coarse, and of a graph in more pieces than eigenvectors."""
-        if not negative and cut.values[0] > 1.0 + LAPLACIAN_TOLERANCE:
-            warn(
-                f"The approximation is too coarse for a cut: its Laplacian has an eigenvalue {1 - cut.values[0]:.2g}, "
-                "and similarities >= 0 allow none below 0. Use a smaller gamma (a wider kernel), a higher rank or more "
-                "blocks."
-            )
-        if cut.n_pieces > wanted:
-            warn(
-                f"The graph is not connected: to rounding it falls into {cut.n_pieces} pieces, more than the {wanted} "
-                "eigenvectors used, so that many cuts are equally good and the labels are one of them. A smaller gamma "
-                "(a wider kernel) connects it."
-            )
-
-    def _check_connected(self, f: Factorization) -> None:
-        """A core that falls apart is a graph that does, and its best cut is none of the data's."""
-        if is_dense(f.core):
-            return
-        parts = len(np.unique(f.core.components[np.asarray(f.ranks) > 0]))
-        if parts <= 1:
-            return
-        message = (
-            f"The approximation keeps no similarities between {parts} groups of its {f.n_blocks} blocks, and a cut "
-            "finds those groups first. Use fewer blocks, or hand in approximation=krein.approximate(..., drop=0.0)."
-        )
-        if parts > self.n_clusters:
-            raise InputError(f"{message} More groups than clusters ({self.n_clusters}) leave nothing to be cut.")
-        warn(message)
-
-    def _has_negative(self, K: Array) -> bool:
-        """Whether there are similarities below zero, and a warning if so."""
-        low = float(K.min(initial=0.0))
-        rounding = 1e-12 * max(float(K.max(initial=0.0)), -low)
-        if low >= -rounding:
-            return False
-        share = float((-rounding > K).mean())
-        warn(
-            f"The normalised cut needs similarities >= 0, but {100 * share:.2g} % of those looked at are "
-            f"negative, the smallest {low:.3g}. Use a kernel that is not negative, such as 'rbf'."
-        )
-        return True
 
     def _labels(self, embedding: Array, seed: int) -> Indices:
         if self.verbose:

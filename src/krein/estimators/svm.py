@@ -76,7 +76,7 @@ SMALLEST_SUM = 1e-280
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _SupportVectorMachine(KernelMachine):
+class SupportVectorMachine(KernelMachine):
     """Parameters of the solvers, and the steps from duals to fitted attributes."""
 
     tol: float = 1e-6
@@ -241,13 +241,18 @@ class _SupportVectorMachine(KernelMachine):
                 tol=tol, max_iter=limit, start=start, verbose=self.verbose,
             )  # fmt: skip
 
-        if m > DENSE_ROWS or (psd and K is None and ROWS_PER_RANK * f.rank < m):
+        if not self._is_dense(f, K, task):
             return factored()
         own = f.entries(task.rows, task.rows) if K is None else K[np.ix_(task.rows, task.rows)]
         return solve_dense(
             own, task, tol=self.tol, max_iter=int(self.max_iter), psd=psd, exact=self.tol <= LIBSVM_TOL, start=start,
             other=factored, options={"shrinking": bool(self.shrinking), "cache_size": self.cache_size},
         )  # fmt: skip
+
+    def _is_dense(self, f: Factorization, K: Array | None, task: Task) -> bool:
+        """Whether a dual on a factorization is solved as a dense matrix; K is that of an exact fit."""
+        m, psd = len(task.rows), not (self.correction_ == "none" and self.n_negative_)
+        return m <= DENSE_ROWS and not (psd and K is None and ROWS_PER_RANK * f.rank < m)
 
     def _factored_expansion(self, a: Approximation, f: Factorization, coefficients: Array) -> Any:
         """The decision functions without their intercepts.
@@ -277,8 +282,12 @@ class _SupportVectorMachine(KernelMachine):
         self.gap_ = float(self._gaps.max())
         self.converged_ = all(dual.converged for dual in duals)
         self.fit_status_ = 0 if self.converged_ else 1
+        if not self.refined_:
+            self._warn_of_early_ends(duals)
+
+    def _warn_of_early_ends(self, duals: Sequence[Dual]) -> None:
         left = sum(not dual.converged for dual in duals)
-        if left and not self.refined_:
+        if left:
             which = "" if len(duals) == 1 else f" in {left} of {len(duals)} duals"
             limit = f" (max_iter={self.max_iter})" if self.max_iter > 0 else ""
             warn(
@@ -380,85 +389,16 @@ def _moved(old: Task, dual: Dual, new: Task) -> Dual | None:
 # -- classification ------------------------------------------------------------------------------------------------
 
 
-def _has_probabilities(machine: SVC) -> bool:
+def _has_probabilities(machine: Classifier) -> bool:
     if not machine.probability:
         raise AttributeError("predict_proba is not available when probability=False")
     return True
 
 
-@dataclass(eq=False, repr=False)
-class SVC(ClassifierMixin, _SupportVectorMachine):  # type: ignore[misc]
-    """C-support vector classification with any symmetric kernel, for any number of rows.
+@dataclass(eq=False, repr=False, kw_only=True)
+class Classifier(ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
+    """Classes by pairs or each against the rest, from duals whose bounds the machine says (`_tasks`)."""
 
-    The parameters, attributes and decision function are those of `sklearn.svm.SVC`. The solution is exact up to 2000
-    rows, and up to 50,000 rows of a psd kernel (``policy``). With more rows the kernel matrix is replaced by a
-    factorization U M Uᵀ + s I, which holds n k + r² numbers instead of n² (k the rank of a block, r the sum of all
-    ranks). An indefinite kernel, or objects without
-    vectors, may instead use similarities to all objects or to landmarks as features (``route_`` says which).
-
-    Parameters
-    ----------
-    C : float, default=1.0
-        Strength of the loss. The upper bound of a row's dual coefficient is C times its sample and class weight.
-    class_weight : dict, "balanced" or None, default=None
-        Factors of C by class. "balanced" gives all classes the same total weight, counting sample weights.
-    decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Shape of `decision_function` for more than two classes: one column per class, or one per pair of classes.
-    break_ties : bool, default=False
-        Predict the class with the largest decision value instead of the first class with the most votes.
-    multi_class : {"ovo", "ovr"}, default="ovo"
-        How more than two classes are trained: each pair of classes, as in scikit-learn, or each class against the rest.
-    probability : bool, default=False
-        Also learn `predict_proba`: one of Platt's sigmoids per dual, fitted to held-out decision values of five folds.
-        A fit then takes about six times as long. `sklearn.calibration.CalibratedClassifierCV` is the alternative.
-    tol : float, default=1e-6
-        Relative duality gap at which the solver stops. An exact solution violates no optimality condition by more than
-        1000 tol or 1e-3, whichever is less (1e-3 is the default of LIBSVM). Exact duals of up to 100 rows, and of up to
-        3000 rows with a tol below 1e-6, are solved to rounding.
-    shrinking : bool, default=True
-        Shrinking heuristic of LIBSVM.
-    cache_size : float, default=200
-        Kernel cache of LIBSVM, in megabytes.
-    max_iter : int, default=-1
-        Largest number of solver steps. These are steps of LIBSVM for few rows and interior-point steps for many. -1
-        means no limit for the former and 200 for the latter.
-    refine : {"auto", "exact", None}, default="auto"
-        Whether the dual of the kernel itself is solved. "auto" does so up to ``policy.svm_rows`` rows of a psd kernel,
-        unless blocks, rank, error or memory are given. "exact" does so for any number of rows of a psd kernel. If
-        blocks are given too, it starts from the solution on the factorization. None does so up to ``policy.exact_rows``
-        rows.
-    warm_start : bool, default=False
-        Start from the dual solution of the last fit, for a path of C on the same rows.
-    correction : {"auto", "none", "shift", "clip", "flip", "square", "krein"}, default="auto"
-        How an indefinite matrix is made psd. "krein" trains the SVM of the Krein space: it solves the dual of |K| and
-        maps the solution back, so that new objects are compared by the indefinite kernel itself. "none" keeps the
-        dual, which is not convex, and finds a stationary point as LIBSVM does, up to 3000 rows.
-    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
-        See `krein.estimators.base.KernelMachine`.
-
-    Attributes
-    ----------
-    classes_, class_weight_, support_, support_vectors_, n_support_, dual_coef_, intercept_, coef_, fit_status_, \
-n_iter_, shape_fit_
-        As in scikit-learn. The coefficients of a corrected matrix belong to the dual of that matrix. With
-        ``multi_class="ovr"`` dual_coef_ has one row per class.
-    converged_ : bool
-        Whether all duals were solved to ``tol``.
-    gap_ : float
-        Largest relative duality gap of all duals. It says little about an exact solution with a large C.
-    gap_paths_ : list of arrays of shape (n_records, 2)
-        Steps and relative duality gap along the way, per dual.
-    refined_ : bool
-        Whether the solution is that of a psd kernel itself.
-    probA_, probB_ : arrays of shape (n_duals,)
-        Parameters of the sigmoids, with ``probability=True``.
-    route_, approximation_, correction_, n_negative_, selection_, relative_error_
-        See `krein.estimators.base.KernelMachine`.
-    """
-
-    _: KW_ONLY
-    C: float = 1.0
     class_weight: Any = None
     decision_function_shape: str = "ovr"
     break_ties: bool = False
@@ -467,10 +407,8 @@ n_iter_, shape_fit_
 
     _tunes: ClassVar[bool] = True
 
-    @fits_outside
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
-        """Fit to X (n, d) and labels y (n,). Rows of weight 0 or less are ignored."""
-        given, C = _positive_weights(sample_weight), _finite_C(self.C)
+    def _fit(self, X: Any, y: Any, sample_weight: Any, C: float) -> None:
+        given = _positive_weights(sample_weight)
         self._check_solver()
         one_of("decision_function_shape", self.decision_function_shape, ("ovr", "ovo"))
         one_of("multi_class", self.multi_class, ("ovo", "ovr"))
@@ -488,8 +426,8 @@ n_iter_, shape_fit_
         limits = C * weights * self.class_weight_[np.maximum(labels, 0)]
         route = self._decide(objects, kernel, scored=True)
         if isinstance(route, Exact) and route.psd and self._fit_all_pairs(objects, kernel, labels, limits, used):
-            return self
-        tasks = class_tasks(labels, np.flatnonzero(limits > 0.0), limits, len(self.classes_), self.multi_class)
+            return
+        tasks = self._tasks(labels, limits)
         coefficients, self.intercept_ = self._solve(objects, kernel, tasks, labels, limits)
         support = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
         support = support[np.argsort(labels[support], kind="stable")]  # class after class
@@ -500,7 +438,10 @@ n_iter_, shape_fit_
             self.dual_coef_ = coefficients[support].T.copy()
         self.n_iter_ = self._steps
         self._set_support(support, used)
-        return self
+
+    def _tasks(self, labels: Indices, limits: Array) -> list[Task]:
+        """The duals of all classes; ``limits`` are C times the weight of each row."""
+        return class_tasks(labels, np.flatnonzero(limits > 0.0), limits, len(self.classes_), self.multi_class)
 
     def _set_classes(self, y: Any, weights: Array | None) -> Indices:
         """Set the classes and their weights; return the class of each row, -1 for rows without weight."""
@@ -626,6 +567,87 @@ n_iter_, shape_fit_
         return np.asarray(np.log(self.predict_proba(X)))
 
 
+@dataclass(eq=False, repr=False)
+class SVC(Classifier):
+    """C-support vector classification with any symmetric kernel, for any number of rows.
+
+    The parameters, attributes and decision function are those of `sklearn.svm.SVC`. The solution is exact up to 2000
+    rows, and up to 50,000 rows of a psd kernel (``policy``). With more rows the kernel matrix is replaced by a
+    factorization U M Uᵀ + s I, which holds n k + r² numbers instead of n² (k the rank of a block, r the sum of all
+    ranks). An indefinite kernel, or objects without
+    vectors, may instead use similarities to all objects or to landmarks as features (``route_`` says which).
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Strength of the loss. The upper bound of a row's dual coefficient is C times its sample and class weight.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of C by class. "balanced" gives all classes the same total weight, counting sample weights.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Shape of `decision_function` for more than two classes: one column per class, or one per pair of classes.
+    break_ties : bool, default=False
+        Predict the class with the largest decision value instead of the first class with the most votes.
+    multi_class : {"ovo", "ovr"}, default="ovo"
+        How more than two classes are trained: each pair of classes, as in scikit-learn, or each class against the rest.
+    probability : bool, default=False
+        Also learn `predict_proba`: one of Platt's sigmoids per dual, fitted to held-out decision values of five folds.
+        A fit then takes about six times as long. `sklearn.calibration.CalibratedClassifierCV` is the alternative.
+    tol : float, default=1e-6
+        Relative duality gap at which the solver stops. An exact solution violates no optimality condition by more than
+        1000 tol or 1e-3, whichever is less (1e-3 is the default of LIBSVM). Exact duals of up to 100 rows, and of up to
+        3000 rows with a tol below 1e-6, are solved to rounding.
+    shrinking : bool, default=True
+        Shrinking heuristic of LIBSVM.
+    cache_size : float, default=200
+        Kernel cache of LIBSVM, in megabytes.
+    max_iter : int, default=-1
+        Largest number of solver steps. These are steps of LIBSVM for few rows and interior-point steps for many. -1
+        means no limit for the former and 200 for the latter.
+    refine : {"auto", "exact", None}, default="auto"
+        Whether the dual of the kernel itself is solved. "auto" does so up to ``policy.svm_rows`` rows of a psd kernel,
+        unless blocks, rank, error or memory are given. "exact" does so for any number of rows of a psd kernel. If
+        blocks are given too, it starts from the solution on the factorization. None does so up to ``policy.exact_rows``
+        rows.
+    warm_start : bool, default=False
+        Start from the dual solution of the last fit, for a path of C on the same rows.
+    correction : {"auto", "none", "shift", "clip", "flip", "square", "krein"}, default="auto"
+        How an indefinite matrix is made psd. "krein" trains the SVM of the Krein space: it solves the dual of |K| and
+        maps the solution back, so that new objects are compared by the indefinite kernel itself. "none" keeps the
+        dual, which is not convex, and finds a stationary point as LIBSVM does, up to 3000 rows.
+    kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
+approximation, policy, random_state, n_jobs, verbose
+        See `krein.estimators.base.KernelMachine`.
+
+    Attributes
+    ----------
+    classes_, class_weight_, support_, support_vectors_, n_support_, dual_coef_, intercept_, coef_, fit_status_, \
+n_iter_, shape_fit_
+        As in scikit-learn. The coefficients of a corrected matrix belong to the dual of that matrix. With
+        ``multi_class="ovr"`` dual_coef_ has one row per class.
+    converged_ : bool
+        Whether all duals were solved to ``tol``.
+    gap_ : float
+        Largest relative duality gap of all duals. It says little about an exact solution with a large C.
+    gap_paths_ : list of arrays of shape (n_records, 2)
+        Steps and relative duality gap along the way, per dual.
+    refined_ : bool
+        Whether the solution is that of a psd kernel itself.
+    probA_, probB_ : arrays of shape (n_duals,)
+        Parameters of the sigmoids, with ``probability=True``.
+    route_, approximation_, correction_, n_negative_, selection_, relative_error_
+        See `krein.estimators.base.KernelMachine`.
+    """
+
+    _: KW_ONLY
+    C: float = 1.0
+
+    @fits_outside
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
+        """Fit to X (n, d) and labels y (n,). Rows of weight 0 or less are ignored."""
+        self._fit(X, y, sample_weight, _finite_C(self.C))
+        return self
+
+
 def _are_classes(y: Any) -> bool:
     """Whether y holds whole numbers or strings; the check of scikit-learn is slow."""
     return y.dtype.kind in "biuUS" or (y.dtype.kind == "f" and bool(np.isfinite(y).all() and (y == np.floor(y)).all()))
@@ -635,7 +657,7 @@ def _are_classes(y: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _OneDual(_SupportVectorMachine):
+class _OneDual(SupportVectorMachine):
     """A machine with a single decision function."""
 
     def _fit_one(
@@ -649,8 +671,39 @@ class _OneDual(_SupportVectorMachine):
         self._set_support(support, used)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class Regressor(RegressorMixin, _OneDual):  # type: ignore[misc]
+    """Numbers, from one dual that the machine says (`_task`)."""
+
+    C: float = 1.0
+
+    _tunes: ClassVar[bool] = True
+
+    @fits_outside
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to X (n, d) and numbers y (n,). Rows of weight 0 or less are ignored."""
+        given, C = _positive_weights(sample_weight), _finite_C(self.C)
+        self._check_solver()
+        objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
+        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
+        objects, used, weights = self._used_rows(objects, given)
+        y, limits = y[used], C * weights
+        self._decide(objects, kernel, scored=True)
+        rows = np.flatnonzero(limits > 0.0)
+        self._fit_one(objects, kernel, used, self._task(rows, y[rows], limits[rows]), y, limits)
+        return self
+
+    def _task(self, rows: Indices, y: Array, limits: Array) -> Task:
+        return Task("tube", rows, y, -limits, limits)
+
+    @predicts_outside
+    def predict(self, X: Any) -> Array:
+        """Return the value at each row of X."""
+        return np.asarray(self._values(X).ravel() + self.intercept_[0])
+
+
 @dataclass(eq=False, repr=False)
-class SVR(RegressorMixin, _OneDual):  # type: ignore[misc]
+class SVR(Regressor):
     """Epsilon-support vector regression with any symmetric kernel, for any number of rows.
 
     The parameters, attributes and predictions are those of `sklearn.svm.SVR`. The solution is exact up to 2000 rows,
@@ -681,32 +734,15 @@ approximation, policy, random_state, n_jobs, verbose
     """
 
     _: KW_ONLY
-    C: float = 1.0
     epsilon: float = 0.1
 
-    _tunes: ClassVar[bool] = True
-
-    @fits_outside
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
-        """Fit to X (n, d) and numbers y (n,). Rows of weight 0 or less are ignored."""
-        given, C = _positive_weights(sample_weight), _finite_C(self.C)
-        self._check_solver()
+    def _check_solver(self) -> None:
+        super()._check_solver()
         if not (is_number(self.epsilon) and self.epsilon >= 0.0):
             raise InputError(f"epsilon must be a number of at least 0; got {self.epsilon!r}.")
-        objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
-        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
-        objects, used, weights = self._used_rows(objects, given)
-        y, limits = y[used], C * weights
-        self._decide(objects, kernel, scored=True)
-        rows = np.flatnonzero(limits > 0.0)
-        task = Task("tube", rows, y[rows], -limits[rows], limits[rows], 0.0, float(self.epsilon))
-        self._fit_one(objects, kernel, used, task, y, limits)
-        return self
 
-    @predicts_outside
-    def predict(self, X: Any) -> Array:
-        """Return the value at each row of X."""
-        return np.asarray(self._values(X).ravel() + self.intercept_[0])
+    def _task(self, rows: Indices, y: Array, limits: Array) -> Task:
+        return replace(super()._task(rows, y, limits), epsilon=float(self.epsilon))
 
 
 @dataclass(eq=False, repr=False)

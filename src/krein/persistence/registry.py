@@ -44,6 +44,7 @@ from krein.preprocessing import UnitSphere
 from krein.rows import RowPieces
 from krein.solvers.dense_dual import Task
 from krein.solvers.dual import Dual
+from krein.solvers.nu_svm import NuDual, NuTask
 from krein.tables.encoding import Categories, Encoder, Numbers
 from krein.tables.model import Model, Score
 
@@ -56,7 +57,8 @@ Fields = dict[str, Any]
 ESTIMATORS = (
     estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
     estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
-    UnitSphere, estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier,
+    estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
+    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier,
 )  # fmt: skip
 OWN_KERNELS = (
     kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
@@ -70,7 +72,7 @@ OWN_KERNELS = (
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
-    PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual,
+    PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual, NuTask, NuDual,
     Numbers, Categories, Encoder, Score, Policy, Exact, Features, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (

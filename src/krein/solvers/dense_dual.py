@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import SVC, SVR, OneClassSVM
+from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 
 from krein.arrays import Array, Indices
 from krein.errors import KreinWarning
@@ -205,10 +205,13 @@ def libsvm(
     options: dict[str, Any],
     kernel: dict[str, Any] | None = None,
     own: float | None = None,
+    nu: float | None = None,
 ) -> tuple[Array, float, int, bool]:
     """Run LIBSVM; return b, the intercept, the number of iterations, and whether it reached ``tol``.
 
-    For a ``kernel`` that LIBSVM implements, K holds the vectors, and ``own`` is the mean of the kernel's diagonal.
+    For a ``kernel`` that LIBSVM implements, K holds the vectors, and ``own`` is the mean of the kernel's diagonal. With
+    ``nu`` a margin or a tube is that of a nu-SVM. LIBSVM divides the coefficients of such a margin by its level, so
+    that they are not in the box of the task.
     """
     limit = max_iter if max_iter > 0 else max(LEAST_ITERATIONS, 100 * len(task.rows))
     given = {"kernel": "precomputed", **(kernel or {}), "tol": tol, "max_iter": limit, **options}
@@ -224,10 +227,11 @@ def libsvm(
         warnings.simplefilter("ignore", ConvergenceWarning)
         if task.kind == "margin":
             sign = np.sign(task.linear)
-            machine = SVC(C=1.0, **given).fit(K, sign, sample_weight=weights)
+            machine = SVC(C=1.0, **given) if nu is None else NuSVC(nu=nu, **given)
+            machine.fit(K, sign, sample_weight=weights)
             b[machine.support_] = _dense(machine.dual_coef_) / unit
         elif task.kind == "tube":
-            machine = SVR(C=1.0, epsilon=task.epsilon / size, **given)
+            machine = SVR(C=1.0, epsilon=task.epsilon / size, **given) if nu is None else NuSVR(nu=nu, **given)
             machine.fit(K, (task.linear - middle) / size, sample_weight=0.5 * weights / size)
             b[machine.support_] = _dense(machine.dual_coef_) / unit * size
         else:
@@ -237,6 +241,8 @@ def libsvm(
             b[machine.support_] = _dense(machine.dual_coef_) * most
             size *= most
     intercept = float(machine.intercept_[0]) * size * (unit if task.kind == "one-class" else 1.0) + middle
+    if nu is not None and task.kind == "margin":
+        return b, intercept, int(np.sum(machine.n_iter_)), machine.fit_status_ == 0
     near = 1e-10 * reach  # bounds that went through a division; zeros are exact, and what is small is no zero
     b = np.where((b <= task.low + near) & (task.low != 0.0), task.low, b)
     b = np.where((b >= task.high - near) & (task.high != 0.0), task.high, b)

@@ -28,7 +28,7 @@ from krein.solvers.kernel_values import Cache, Groups, KernelValues, is_quick
 from krein.solvers.problem import FLOOR, central_multiplier
 from krein.solvers.refine import ALLOWED, POLISHED_ROWS, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
 
-__all__ = ["Classes", "choose_solver", "is_narrow", "solve_classes", "solve_exactly"]
+__all__ = ["Classes", "choose_solver", "is_narrow", "libsvm_kernel", "solve_classes", "solve_exactly"]
 
 # LIBSVM evaluates the kernel itself up to LIBSVM_ROWS rows of vectors that have at most LIBSVM_FEATURES features.
 LIBSVM_ROWS = 4000
@@ -77,7 +77,7 @@ def choose_solver(kernel: Kernel, objects: Any, task: Task, *, tol: float, max_i
         return "matrix to rounding"
     if 1e3 * tol < ALLOWED:
         return "matrix to rounding" if m <= POLISHED_ROWS else "blocks"
-    named = _named(kernel, objects, task.kind) is not None
+    named = libsvm_kernel(kernel, objects, task.kind) is not None
     if named and (max_iter > 0 or (m <= LIBSVM_ROWS and objects.shape[1] <= LIBSVM_FEATURES)):
         return "libsvm"
     if max_iter > 0 or m <= MATRIX_ROWS:
@@ -178,7 +178,7 @@ def _by_libsvm(
     exact: KernelValues, task: Task, by_name: bool, usual: float, max_iter: int, options: dict[str, Any]
 ) -> Dual | None:
     """LIBSVM's solution, or None if it did not end or if the kernel's own values do not agree with it."""
-    named = _named(exact.evaluator.kernel, exact.objects, task.kind, exact.diagonal) if by_name else None
+    named = libsvm_kernel(exact.evaluator.kernel, exact.objects, task.kind, exact.diagonal) if by_name else None
     given = exact.matrix() if named is None else np.asarray(exact.objects, dtype=np.float64, order="C")
     limit = max_iter if max_iter > 0 else LIBSVM_STEPS
     try:
@@ -197,7 +197,7 @@ def _by_libsvm(
     return Dual(b, intercept, point.objective, point.gap, max(1, steps), finished, "libsvm", ((steps, point.gap),))
 
 
-def _named(kernel: Kernel, objects: Any, kind: str, diagonal: Array | None = None) -> dict[str, Any] | None:
+def libsvm_kernel(kernel: Kernel, objects: Any, kind: str, diagonal: Array | None = None) -> dict[str, Any] | None:
     """The parameters of LIBSVM's own kernel, if it has this one and the values suit single precision; else None."""
     if not is_vectors(objects) or is_sparse(objects):
         return None
@@ -311,7 +311,7 @@ def solve_classes(
     sizes = np.bincount(labels, minlength=n_classes)
     if n > CLASS_ROWS_IN_ALL or int(np.sort(sizes)[-2:].sum()) > CLASS_ROWS:
         return None
-    named = _named(kernel, objects, "margin")
+    named = libsvm_kernel(kernel, objects, "margin")
     if named is None or objects.shape[1] > LIBSVM_FEATURES:
         if n > CLASS_MATRIX_ROWS:
             return None
