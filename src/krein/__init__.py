@@ -54,6 +54,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         SpherePolynomial,
         check_kernel,
         counting,
+        pairwise,
     )
     from krein.persistence import load, save
     from krein.policy import Policy
@@ -112,6 +113,7 @@ __all__ = [
     "inspect",
     "lanczos",
     "load",
+    "pairwise",
     "preprocessing",
     "psd_shift",
     "report",
@@ -134,7 +136,7 @@ _ROOMS = {
     "inspection": "Inspection inspect",
     "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "
     "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
-    "SpherePolynomial check_kernel counting",
+    "SpherePolynomial check_kernel counting pairwise",
     "persistence": "load save",
     "policy": "Policy",
 }

@@ -30,12 +30,13 @@ from krein.choosing.candidates import Selection
 from krein.errors import InputError, is_number, one_of, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
-from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
+from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
+from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
 from krein.policy import Policy, check_policy
@@ -221,6 +222,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
             )  # fmt: skip
+            kernel = with_processes(kernel, self.n_jobs, self.verbose)
         self._binding = spent.n_evaluations
         return X, y, kernel
 
@@ -285,6 +287,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
+        announce_cost(self, self.route_, objects, kernel)
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None

@@ -21,6 +21,7 @@ from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
 from krein.kernels.networks import ELM, NTK, ArcCosine
+from krein.kernels.pair_function import PairFunction, pairwise
 from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
 from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
@@ -50,6 +51,7 @@ __all__ = [
     "Laplacian",
     "Linear",
     "Normalized",
+    "PairFunction",
     "Polynomial",
     "Precomputed",
     "Product",
@@ -64,5 +66,6 @@ __all__ = [
     "count_objects",
     "counting",
     "is_vectors",
+    "pairwise",
     "take",
 ]

@@ -61,7 +61,7 @@ OWN_KERNELS = (
     kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
     kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, GivenColumns,
+    kernels.DynamicTimeWarping, kernels.PairFunction, GivenColumns,
 )  # fmt: skip
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
