@@ -43,6 +43,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         EditDistance,
         EditSimilarity,
         FromDistances,
+        Gower,
         JaroWinkler,
         Laplacian,
         Linear,
@@ -79,6 +80,7 @@ __all__ = [
     "Factorization",
     "FromDistances",
     "GaussianProcessRegressor",
+    "Gower",
     "IndefiniteError",
     "InputError",
     "Inspection",
@@ -135,8 +137,8 @@ _ROOMS = {
     "factorization.spectrum": "certify gershgorin lanczos",
     "inspection": "Inspection inspect",
     "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "
-    "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
-    "SpherePolynomial check_kernel counting pairwise",
+    "EditSimilarity FromDistances Gower JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid "
+    "Spectrum SpherePolynomial check_kernel counting pairwise",
     "persistence": "load save",
     "policy": "Policy",
 }

@@ -251,7 +251,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return (in_range(found), None) if isinstance(y, str) else (in_range(found[0]), found[1])
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        found = as_objects(X)
+        if getattr(self._similarity, "compares", None) == "tables":
+            validate_data(self, X, reset=reset, skip_check_array=True)  # names and number of the columns
+        found = as_objects(X, self._similarity)
         if not isinstance(y, str):
             check_consistent_length(found, y)
         return found, y

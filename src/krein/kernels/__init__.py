@@ -19,6 +19,7 @@ from krein.kernels.collections import count_objects, is_vectors, take
 from krein.kernels.counting import counting
 from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
+from krein.kernels.gower import Gower
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
 from krein.kernels.networks import ELM, NTK, ArcCosine
 from krein.kernels.pair_function import PairFunction, pairwise
@@ -45,6 +46,7 @@ __all__ = [
     "Evaluator",
     "FromCallable",
     "FromDistances",
+    "Gower",
     "JaroWinkler",
     "Kernel",
     "KernelCheck",

@@ -34,6 +34,7 @@ from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse, Group
 from krein.factorization.eigensystem import Component
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
+from krein.kernels.mixed_rows import Column, MixedRows
 from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
@@ -61,13 +62,13 @@ OWN_KERNELS = (
     kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
     kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, kernels.PairFunction, GivenColumns,
+    kernels.DynamicTimeWarping, kernels.PairFunction, kernels.Gower, GivenColumns,
 )  # fmt: skip
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
     PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual,
-    Numbers, Categories, Encoder, Score, Policy, Exact, Features, Handed, Given, ByError, ByScore,
+    Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
