@@ -25,7 +25,7 @@ from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vect
 from krein.kernels.collections import is_sparse
 from krein.kernels.pair_function import PairFunction
 from krein.kernels.similarities import user_written
-from krein.kernels.validation import off_sphere
+from krein.kernels.validation import has_only_similarities, off_sphere
 from krein.policy import Policy, check_policy
 
 __all__ = [
@@ -119,7 +119,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     8. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
        (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
        are left.
-    9. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
+    9. Objects have no vectors (and are no rows of a table whose kernel is psd): with a target and a kernel that is not psd, similarities to landmarks are features
        (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
        similarities (`Given`).
     10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
@@ -170,7 +170,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     if not vectors:
         if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
             return found
-        if kernel.compares != "indices":
+        if has_only_similarities(objects, kernel):
             why = "each similarity of objects without vectors may be expensive"
             return Given(request | {"coupling": "landmark"}, why)
     why = f"{n} rows are more than {name} = {limit}"

@@ -198,8 +198,8 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
 
 
 def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
-    """Whether nothing but expensive similarities is known of the objects: no vectors, and no matrix that holds them."""
-    return not is_vectors(objects) and kernel.compares != "indices"
+    """Whether nothing but expensive similarities is known of the objects: no vectors, no table, no matrix of them."""
+    return not is_vectors(objects) and kernel.compares not in ("indices", "tables")
 
 
 def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
