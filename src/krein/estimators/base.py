@@ -59,9 +59,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         The similarity of two objects. Names are those of scikit-learn ("rbf", "poly", "sigmoid", "laplacian", "linear",
         "cosine"), "tl1", "elm", "arccosine", "ntk", "sphere-polynomial" and "precomputed". A callable k(A, B) returns
         the matrix of similarities; one that compares two objects and returns a number (`krein.pairwise`) is recognised,
-        and evaluated in ``n_jobs`` processes. Names and kernels of vectors read a list as a matrix. A callable that takes arrays does so if the
-        items are equally long lists of numbers. Any other list is a list of objects. Objects passed to predict are
-        interpreted as they were in fit.
+        and evaluated in ``n_jobs`` processes. Names and kernels of vectors read a list as a matrix. A callable that
+        takes arrays does so if the items are equally long lists of numbers. Any other list is a list of objects.
+        Objects passed to predict are interpreted as they were in fit.
     gamma : {"scale", "auto", "tune"}, float or None, default="scale"
         Coefficient of kernels that have one. "scale" is 1 / (n_features * X.var()); "auto" and None are 1 / n_features.
         "tune" takes the value with the best validated score, in machines with a target.

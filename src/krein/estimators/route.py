@@ -119,9 +119,9 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     8. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
        (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
        are left.
-    9. Objects have no vectors (and are no rows of a table whose kernel is psd): with a target and a kernel that is not psd, similarities to landmarks are features
+    9. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
        (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
-       similarities (`Given`).
+       similarities (`Given`). Rows of tables and of given matrices, whose similarities are cheap, skip the latter.
     10. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
     11. Else ``policy.plain_shape`` (`Given`).
 
