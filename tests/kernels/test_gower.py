@@ -120,6 +120,7 @@ def test_a_machine_takes_a_frame_and_is_that_of_the_matrix():
     machine = krein.KernelRidge(kernel=krein.Gower(), alpha=0.5, correction="none").fit(frame, y.astype(float))
     wanted = K @ np.linalg.solve(K + 0.5 * np.eye(50), y.astype(float))
     assert np.allclose(machine.predict(frame), wanted, atol=1e-8)
+    assert repr(machine._kernel) == "Gower()"
     assert list(machine.feature_names_in_) == list(frame.columns)
     for other in (krein.SVC(kernel=krein.Gower()), krein.KernelRidgeClassifier(kernel=krein.Gower())):
         assert other.fit(frame, y).score(frame, y) > 0.8

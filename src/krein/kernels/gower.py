@@ -12,7 +12,7 @@ only x has, a term that depends on x alone, and a matrix product takes it away.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ TILE_ENTRIES = 2**20
 UNSEEN_CODES = 2**40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gower(Kernel):
     """Gower's similarity of rows with columns of numbers, categories, ordered categories, dates; from 0 to 1.
 
@@ -72,10 +72,10 @@ class Gower(Kernel):
     weights: Any = None
     categorical_features: tuple[Any, ...] = ()
     distance: bool = False
-    columns: tuple[Column, ...] | None = field(default=None, repr=False)
-    lows: tuple[float, ...] = field(default=(), repr=False)
-    spans: tuple[float, ...] = field(default=(), repr=False)
-    has_missing: bool = field(default=True, repr=False)
+    columns: tuple[Column, ...] | None = None
+    lows: tuple[float, ...] = ()
+    spans: tuple[float, ...] = ()
+    has_missing: bool = True
 
     compares: ClassVar[str] = "tables"
 
@@ -95,6 +95,14 @@ class Gower(Kernel):
         object.__setattr__(self, "dissimilar", bool(self.distance))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "categorical_features", tuple(chosen))
+
+    def __repr__(self) -> str:
+        given = {
+            "weights": self.weights if len(set(self.weights or ())) > 1 else None,
+            "categorical_features": self.categorical_features,
+            "distance": self.distance,
+        }
+        return f"Gower({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"
 
     @property
     def traits(self) -> Traits:
