@@ -59,6 +59,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         EditSimilarity,
         FromDistances,
         GlobalAlignment,
+        Gower,
         Hamming,
         Haversine,
         HistogramIntersection,
@@ -79,6 +80,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         Tanimoto,
         check_kernel,
         counting,
+        pairwise,
     )
     from krein.persistence import load, save
     from krein.policy import Policy
@@ -106,6 +108,7 @@ __all__ = [
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "GlobalAlignment",
+    "Gower",
     "Hamming",
     "Haversine",
     "HistogramIntersection",
@@ -155,6 +158,7 @@ __all__ = [
     "inspect",
     "lanczos",
     "load",
+    "pairwise",
     "preprocessing",
     "psd_shift",
     "report",
@@ -178,7 +182,7 @@ _ROOMS = {
     "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "
     "EditSimilarity FromDistances JaroWinkler Laplacian Linear Normalized Polynomial Precomputed Sigmoid Spectrum "
     "SpherePolynomial check_kernel counting Matern RationalQuadratic Periodic Tanimoto MinMax Jaccard Hamming "
-    "ChiSquared HistogramIntersection Haversine GlobalAlignment",
+    "ChiSquared HistogramIntersection Haversine GlobalAlignment Gower pairwise",
     "persistence": "load save",
     "policy": "Policy",
 }

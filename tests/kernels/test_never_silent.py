@@ -48,7 +48,7 @@ class _Drifting:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "flat": (_spoiled(lambda K, A, B: K.ravel()), "shape"),
-    "a number": (lambda A, B: 0.5, "shape"),
+    "a row": (lambda A, B: edit(A, B)[0], "shape"),
     "nothing": (lambda A, B: None, "shape|real numbers"),
     "the other way round": (lambda A, B: edit(B, A), "shape"),
     "nan for one pair": (_spoiled(_one_pair(np.nan)), "finite"),

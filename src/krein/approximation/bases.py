@@ -125,7 +125,7 @@ def object_bytes(objects: Any) -> int:
     """Bytes of a collection of objects. For lists, bytes of the items without what these refer to."""
     if is_sparse(objects):
         return int(objects.data.nbytes + objects.indices.nbytes + objects.indptr.nbytes)
-    return int(objects.nbytes) if isinstance(objects, np.ndarray) else sum(map(sys.getsizeof, objects))
+    return int(objects.nbytes) if hasattr(objects, "nbytes") else sum(map(sys.getsizeof, objects))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from krein.arrays import Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
+from krein.kernels.pair_function import with_processes
 from krein.kernels.validation import check_objects
 
 __all__ = ["COUPLINGS", "Request"]
@@ -92,6 +93,9 @@ class Request:
         chosen: dict[str, Any] = {
             name: None if given.get(name) is None else kind(given[name]) for name, kind in numbers.items()
         }
+        processes = with_processes(bound, None if jobs is None else int(jobs), int(asked["verbose"]))
+        if processes is not bound:  # it has functions of two objects: Python's lock would make threads wait
+            bound, jobs = processes, 1
         return cls(
             objects,
             bound,

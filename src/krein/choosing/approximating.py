@@ -60,7 +60,7 @@ def approximate(
         What the kernel compares; kept by reference, so do not change it afterwards. Objects without coordinates
         (strings, indices of a `Precomputed` matrix) are clustered by their similarities to a few landmarks.
     kernel : Kernel or callable
-        A krein kernel (parameters left None are bound to X) or any k(A, B) -> array.
+        A krein kernel (parameters left None are bound to X), any k(A, B) -> array, or f(a, b) -> float.
     n_blocks, rank : int or "auto"
         Clusters, and the rank of each. "auto" is chosen for ``max_error`` and ``max_memory``, or for an error of 0.02
         within 1 GiB if neither is given; up to 2000 objects it is the exact matrix, to rounding, if the memory allows.

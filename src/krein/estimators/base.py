@@ -30,12 +30,13 @@ from krein.choosing.candidates import Selection
 from krein.errors import InputError, is_number, one_of, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
-from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choose_route
+from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
+from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
 from krein.policy import Policy, check_policy
@@ -59,8 +60,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         The similarity of two objects. Names are those of scikit-learn ("rbf", "poly", "sigmoid", "laplacian", "linear",
         "cosine", "chi2"), "tl1", "elm", "arccosine", "ntk", "sphere-polynomial", "matern", "rational-quadratic",
         "periodic", "tanimoto", "minmax", "jaccard", "hamming", "histogram-intersection", "haversine" and "precomputed".
-        A callable k(A, B) returns the matrix of similarities; one that compares two single rows, like the pairwise
-        metrics of scikit-learn, is recognised. Names and kernels of vectors read a list as a matrix. A callable that
+        A callable k(A, B) returns the matrix of similarities; one that compares two objects and returns a number
+        (`krein.pairwise`) is recognised, and evaluated in ``n_jobs`` processes. Names and kernels of vectors read a
+        list as a matrix. A callable that
         takes arrays does so if the items are equally long lists of numbers. Any other list is a list of objects.
         Objects passed to predict are interpreted as they were in fit.
     gamma : {"scale", "auto", "tune"}, float or None, default="scale"
@@ -233,6 +235,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
             )  # fmt: skip
+            kernel = with_processes(kernel, self.n_jobs, self.verbose)
         self._binding = spent.n_evaluations
         return X, y, kernel
 
@@ -263,7 +266,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return (in_range(found), None) if isinstance(y, str) else (in_range(found[0]), found[1])
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        found = as_objects(X)
+        if getattr(self._similarity, "compares", None) == "tables":
+            validate_data(self, X, reset=reset, skip_check_array=True)  # names and number of the columns
+        found = as_objects(X, self._similarity)
         if not isinstance(y, str):
             check_consistent_length(found, y)
         return found, y
@@ -327,6 +332,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
+        announce_cost(self, self.route_, objects, kernel)
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None

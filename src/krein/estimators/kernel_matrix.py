@@ -11,7 +11,7 @@ from krein.approximation.shared import precise
 from krein.arrays import Array
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.collections import rows
-from krein.kernels.similarities import user_written
+from krein.kernels.similarities import needs_both_orders
 
 __all__ = ["fill_symmetric", "kernel_matrix"]
 
@@ -32,7 +32,7 @@ def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
     n = count_objects(objects)
     objects = precise(objects)
-    if isinstance(kernel, Precomputed) or any(True for _ in user_written(kernel)):
+    if isinstance(kernel, Precomputed) or needs_both_orders(kernel):
         return np.asarray(evaluator.symmetric(objects), dtype=np.float64)
     if n <= WHOLE_ROWS:
         K = np.asarray(evaluator.block(objects, objects), dtype=np.float64)
@@ -50,7 +50,7 @@ def fill_symmetric(kernel: Kernel, objects: Any, unit: float = 1.0, dtype: Any =
     """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
     n = count_objects(objects)
-    whole = isinstance(kernel, Precomputed) or any(True for _ in user_written(kernel))
+    whole = isinstance(kernel, Precomputed) or needs_both_orders(kernel)
     K = np.empty((n, n), dtype=dtype)
     step = min(-(-n // STRIPS), max(1, STRIP_ENTRIES // n))
     for start in tqdm(range(0, n, step), desc="similarities", disable=not verbose):

@@ -14,18 +14,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
+from joblib import effective_n_jobs
 
 from krein.approximation import Approximation
+from krein.approximation.landmark import N_LANDMARKS, N_OWN
 from krein.arrays import EPS, seed_from, stream
-from krein.errors import IndefiniteError
+from krein.errors import IndefiniteError, warn
+from krein.estimators.similarity_features import BLOCK_ROWS
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
-from krein.kernels.validation import off_sphere
+from krein.kernels.pair_function import PairFunction
+from krein.kernels.similarities import user_written
+from krein.kernels.validation import has_only_similarities, off_sphere
 from krein.policy import Policy, check_policy
 from krein.rows import RowPieces
 
 __all__ = [
-    "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "choose_route", "given_shape", "is_psd",
+    "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "announce_cost",
+    "choose_route", "given_shape", "is_psd",
 ]  # fmt: skip
 
 # A machine with one of these parameters is approximated. `krein.approximate` gets them and the type.
@@ -36,6 +42,11 @@ REQUEST_PARAMETERS = (*SHAPE_PARAMETERS, "dtype")
 MEASURED_SECONDS = 0.1
 MEASURED_OBJECTS = 256
 MEASUREMENTS = 3
+# A fit whose similarities by a function of two objects take longer than ANNOUNCED_SECONDS says so before it starts. The
+# time is measured on rows of growing length until one takes TIMED_SECONDS.
+ANNOUNCED_SECONDS = 60.0
+TIMED_SECONDS = 0.05
+TIMED_LENGTHS = (1, 16, 256)
 # An infinite ``policy.matrix_memory`` holds a Gram matrix of MOST_ROWS rows.
 MOST_ROWS = 2**31
 
@@ -112,7 +123,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
        are left.
     10. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
        (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
-       similarities (`Given`).
+       similarities (`Given`). Rows of tables and of given matrices, whose similarities are cheap, skip the latter.
     11. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
     12. Else ``policy.plain_shape`` (`Given`).
 
@@ -163,7 +174,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     if not vectors:
         if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
             return found
-        if kernel.compares != "indices":
+        if has_only_similarities(objects, kernel):
             why = "each similarity of objects without vectors may be expensive"
             return Given(request | {"coupling": "landmark"}, why)
     why = f"{n} rows are more than {name} = {limit}"
@@ -249,6 +260,42 @@ class _Cost:
             return None
         why = f"{spent}, so {few} of {n} objects are landmarks, and near objects are compared"
         return Features(few, self.gram_rows, True, why)
+
+
+def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> None:
+    """Warn before a fit whose similarities, by a function of two objects, will take more than ANNOUNCED_SECONDS.
+
+    Their number is that of the route; where blocks and rank are still to be chosen it is a lower bound.
+    """
+    functions = [part for part in user_written(kernel) if isinstance(part, PairFunction)]
+    if not functions or isinstance(route, Handed):
+        return
+    n, policy = count_objects(objects), check_policy(machine.policy)
+    if isinstance(route, Exact) or (isinstance(route, Features) and route.n_landmarks == n):
+        count = kernel.block_entries(n, n, same=True)
+    elif isinstance(route, Features):
+        count = kernel.block_entries(n, route.n_landmarks) + kernel.block_entries(n, BLOCK_ROWS // 2) * route.neighbours
+    elif route.request["coupling"] == "landmark":
+        count = kernel.block_entries(n, min(n // 2, N_LANDMARKS[1] + N_OWN[1]))
+    else:
+        rank = route.request["rank"]
+        count = kernel.block_entries(n, min(n, rank if isinstance(rank, int) else policy.object_least))
+    evaluator, seconds = Evaluator(kernel), 0.0
+    order = stream(0, 53).permutation(n)
+    one = take(objects, order[:1])
+    for length in TIMED_LENGTHS:  # one row is evaluated in one process
+        others = take(objects, order[1 : 1 + length])
+        taken = _timed(evaluator, one, others)
+        seconds = count * taken / count_objects(others)
+        if taken > TIMED_SECONDS:
+            break
+    n_processes = effective_n_jobs(functions[0].n_jobs or 1)
+    if seconds > ANNOUNCED_SECONDS * n_processes:
+        warn(
+            f"This fit will evaluate about {count:,} similarities by {functions[0]!r}, {count / n**2:.0%} of n². They "
+            f"take about {seconds / n_processes:,.0f} s with n_jobs={n_processes}. More processes (n_jobs), fewer "
+            "objects or the limits of krein.Policy make it shorter."
+        )
 
 
 def _timed(evaluator: Evaluator, left: Any, right: Any) -> float:

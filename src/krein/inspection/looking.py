@@ -52,7 +52,7 @@ def inspect(
     X : array or CSR matrix (n, d), or a sequence of objects; without a kernel a square matrix of similarities
         A matrix may be dense, sparse or memory-mapped, the path of an .npy file, or a `Precomputed` (with what is made
         of it); only the blocks that are looked at are read.
-    kernel : Kernel, name, callable k(A, B) or None
+    kernel : Kernel, name, callable k(A, B) or f(a, b), or None
         What compares them. Parameters left None are bound to X.
     y : array of shape (n,), optional
         Labels or numbers: with them every correction is tried by cross-validation on the sample, and ridge at every

@@ -21,9 +21,11 @@ from krein.kernels.counting import counting
 from krein.kernels.counts import ChiSquared, Hamming, HistogramIntersection, Jaccard, MinMax, Tanimoto
 from krein.kernels.distances import DoubleCentred, FromDistances
 from krein.kernels.evaluator import Evaluator
+from krein.kernels.gower import Gower
 from krein.kernels.haversine import Haversine
 from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
 from krein.kernels.networks import ELM, NTK, ArcCosine
+from krein.kernels.pair_function import PairFunction, pairwise
 from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
 from krein.kernels.radial import Matern, Periodic, RationalQuadratic
@@ -50,6 +52,7 @@ __all__ = [
     "FromCallable",
     "FromDistances",
     "GlobalAlignment",
+    "Gower",
     "Hamming",
     "Haversine",
     "HistogramIntersection",
@@ -62,6 +65,7 @@ __all__ = [
     "Matern",
     "MinMax",
     "Normalized",
+    "PairFunction",
     "Periodic",
     "Polynomial",
     "Precomputed",
@@ -79,5 +83,6 @@ __all__ = [
     "count_objects",
     "counting",
     "is_vectors",
+    "pairwise",
     "take",
 ]

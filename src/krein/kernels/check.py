@@ -19,6 +19,7 @@ from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
 from krein.kernels.counting import note
 from krein.kernels.kernel import Kernel, Traits
+from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.similarities import as_kernel
 from krein.kernels.vectors import as_vectors, unit_rows
 
@@ -123,6 +124,7 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
     True
     """
     kernel = as_kernel(kernel)
+    X = as_mixed_rows(X) if kernel.compares == "tables" else X
     n = count_objects(X)
     if n < 2 or n_samples < 2:
         raise InputError(

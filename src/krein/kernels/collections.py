@@ -1,7 +1,8 @@
 """Collections of objects: what a kernel compares.
 
-Vectors are the rows of a 2-D ndarray, of a SciPy sparse matrix, or `krein.rows.RowPieces` that lie elsewhere. Other objects (strings, graphs, indices) are the
-items of a 1-D ndarray, a list or a tuple. The functions here count objects, select them, and tell vectors from others.
+Vectors are the rows of a 2-D ndarray, of a SciPy sparse matrix, or `krein.rows.RowPieces` that lie elsewhere. Rows of
+mixed columns are `MixedRows`. Other objects (strings, graphs, indices) are the items of a 1-D ndarray, a list or a
+tuple. The functions here count objects, select them, and tell vectors from others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from krein.errors import InputError, KernelError
+from krein.kernels.mixed_rows import MixedRows
 from krein.rows import RowPieces
 
 __all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "precise", "rows", "take"]
@@ -29,14 +31,14 @@ def count_objects(X: Any) -> int:
     if is_sparse(X) or isinstance(X, np.ndarray | RowPieces):
         if len(X.shape) > 0:
             return int(X.shape[0])
-    elif isinstance(X, (list, tuple)):
+    elif isinstance(X, (list, tuple, MixedRows)):
         return len(X)
     raise _not_a_collection(X)
 
 
 def take(X: Any, indices: Any) -> Any:
     """Return the objects of X at ``indices`` (integers), in that order, as the same kind of collection."""
-    if isinstance(X, np.ndarray):
+    if isinstance(X, (np.ndarray, MixedRows)):
         return X[np.asarray(indices)]
     if isinstance(X, RowPieces):
         return X.take(indices)

@@ -19,7 +19,7 @@ from krein.kernels.collections import count_objects, rows, take
 from krein.kernels.counting import Tally, tallies
 from krein.kernels.kernel import Kernel
 from krein.kernels.precomputed import ASYMMETRY, largest_asymmetry
-from krein.kernels.similarities import Anchored, as_kernel
+from krein.kernels.similarities import Anchored, FromCallable, as_kernel, user_written
 
 __all__ = ["BlockEvaluator", "Evaluator"]
 
@@ -100,12 +100,19 @@ class Evaluator:
             raise KernelError(
                 f"{self.kernel!r} must be symmetric, k(x, y) = k(y, x); the largest difference is {gap:.3g}, between "
                 f"objects {i} and {j} (largest value {largest:.3g}). "
-                "Average it: lambda A, B: (k(A, B) + k(B, A).T) / 2."
+                f"{self._remedy}"
             )
+
+    @property
+    def _remedy(self) -> str:
+        """What to do about an asymmetric kernel."""
+        functions = (part for part in user_written(self.kernel) if isinstance(part, FromCallable))
+        return next(functions, FromCallable).remedy
 
     def consistent(self, A: Any, names: Indices | None = None) -> None:
         """Raise KernelError unless k(A, A) is symmetric and k(x, y) is the same whatever else is in the call."""
-        values, n = self.symmetric(A, names), count_objects(A)
+        values, n = self.block(A, rows(A, slice(None))), count_objects(A)  # in both orders: B is not A
+        self.check_symmetric(values, names)
         largest = float(np.abs(values).max(initial=0.0))
         if 0.0 < largest < SMALLEST_SIMILARITY:
             raise KernelError(
@@ -216,7 +223,10 @@ class BlockEvaluator:
         """Return k(A, B), shape (len(A), len(B)), checked."""
         n, m = count_objects(A), self.n_columns
         values: Array = np.empty((0, m))
-        for part, chunk in self.chunks(A):
+        entries, kernel = self.evaluator.chunk_entries, self.evaluator.kernel
+        if A is self.B and 4 * kernel.block_entries(n, n, same=True) < 3 * kernel.block_entries(n, n):
+            entries = max(1, n * n)  # chunks would evaluate each pair twice
+        for part, chunk in self.chunks(A, entries):
             if len(chunk) == n:
                 return chunk
             if part.start == 0:
@@ -228,10 +238,10 @@ class BlockEvaluator:
             values[part] = chunk
         return values
 
-    def chunks(self, A: Any) -> Iterator[tuple[slice, Array]]:
-        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk at a time."""
+    def chunks(self, A: Any, entries: int | None = None) -> Iterator[tuple[slice, Array]]:
+        """Yield (rows, k(A[rows], B)) over all rows of A, in order, one chunk of at most ``entries`` at a time."""
         n, m, evaluator = count_objects(A), self.n_columns, self.evaluator
-        for part in strips(n, m, evaluator.chunk_entries):
+        for part in strips(n, m, entries or evaluator.chunk_entries):
             shape = (part.stop - part.start, m)
             if m == 0:
                 yield part, np.empty(shape)

@@ -70,7 +70,7 @@ class Kernel(ABC):
     """
 
     accepts_sparse: ClassVar[bool] = False
-    compares: ClassVar[str] = "vectors"  # or "strings", "sequences" (of numbers), "indices", "anything"
+    compares: ClassVar[str] = "vectors"  # or "strings", "sequences" (of numbers), "tables", "indices", "anything"
     dissimilar: ClassVar[bool] = False  # whether it is a distance, which FromDistances makes a similarity
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

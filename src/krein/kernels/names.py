@@ -17,10 +17,11 @@ import numpy as np
 
 from krein import kernels
 from krein.arrays import Array
-from krein.errors import InputError, KernelError, is_number
-from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects, is_vectors
-from krein.kernels.collections import compare, is_sparse, rows
+from krein.errors import InputError, is_number
+from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects
+from krein.kernels.collections import is_sparse
 from krein.kernels.counting import note
+from krein.kernels.pair_function import takes
 from krein.kernels.vectors import scale_gamma
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
@@ -86,7 +87,7 @@ def kernel_for(
         return filled.bind(X)
     if callable(kernel) and not isinstance(kernel, type):
         function = partial(kernel, **params) if params else kernel
-        return FromCallable(pair_function(function) if _takes_pairs(function, X) else function)
+        return FromCallable(function).bind(X)  # which asks whether it compares objects or collections
     return as_kernel(kernel)  # says what is wrong with it
 
 
@@ -165,29 +166,6 @@ def _has_open_gamma(kernel: Kernel) -> bool:
 
 def _is_rule(gamma: Any) -> bool:
     return gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
-
-
-def _takes_pairs(function: Callable[..., Any], X: Any) -> bool:
-    """Whether a function compares two single rows (scikit-learn's pairwise metrics) instead of two collections."""
-    return is_vectors(X) and not is_sparse(X) and count_objects(X) >= 3 and takes(function, X) == "pairs"
-
-
-def takes(function: Callable[..., Any], X: Any) -> str | None:
-    """Return what a function compares, tried on 3 rows: "collections", "pairs", or None if it fails on both."""
-    A, B = rows(X, slice(0, 2)), rows(X, slice(0, 3))
-    try:
-        note(6)
-        if np.shape(compare(function, A, B)) == (2, 3):
-            return "collections"
-    except KernelError:  # it changes what it is given
-        raise
-    except Exception:  # whatever it raises, it does not take collections
-        pass
-    try:
-        note(1)
-        return "pairs" if np.ndim(compare(function, A[0], B[0])) == 0 else None
-    except Exception:
-        return None
 
 
 def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], Array]:

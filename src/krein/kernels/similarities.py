@@ -18,7 +18,7 @@ from krein.kernels.collections import compare, count_objects, is_sparse, rows
 from krein.kernels.kernel import Kernel, Traits, inherit
 from krein.kernels.precomputed import as_float
 
-__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "user_written"]
+__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "needs_both_orders", "user_written"]
 
 # The diagonal of a callable is read from blocks of DIAGONAL_CHUNK objects.
 DIAGONAL_CHUNK = 8
@@ -31,7 +31,8 @@ class FromCallable(Kernel):
     Parameters
     ----------
     function : callable
-        k(A, B) -> array of shape (len(A), len(B)).
+        k(A, B) -> array of shape (len(A), len(B)). A function of two objects, f(a, b) -> float, is recognised when the
+        kernel is bound to data (`krein.pairwise`).
     declared : Traits, default=Traits(stationary=False, psd=None)
         What the function promises. `check_kernel` tests it on data.
     """
@@ -40,6 +41,9 @@ class FromCallable(Kernel):
     declared: Traits = field(default_factory=lambda: Traits(stationary=False, psd=None))
 
     compares: ClassVar[str] = "anything"
+    mirrored: ClassVar[bool] = False  # whether k(A, A) evaluates each pair once, so that it shows no asymmetry
+    remedy: ClassVar[str] = "Average it: lambda A, B: (k(A, B) + k(B, A).T) / 2."  # of asymmetry
+    _unsaved: ClassVar[tuple[str, ...]] = ("_known",)  # whether the function is known to compare collections
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -55,7 +59,7 @@ class FromCallable(Kernel):
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return f"FromCallable({name})"
+        return f"{type(self).__name__}({name})"
 
     def __call__(self, A: Any, B: Any = None) -> Array:
         values = compare(self.function, A, A if B is None else B)
@@ -75,6 +79,22 @@ class FromCallable(Kernel):
     def diag_entries(self, n_objects: int) -> int:
         whole, rest = divmod(n_objects, DIAGONAL_CHUNK)
         return whole * DIAGONAL_CHUNK**2 + rest**2
+
+    def bind(self, X: Any) -> Kernel:
+        """Return this kernel, or that of a function of two objects; what the function takes is asked once."""
+        from krein.kernels.pair_function import PairFunction, takes  # it is made of this class
+
+        if "_known" in vars(self) or is_sparse(X) or count_objects(X) < 2:
+            return self
+        try:
+            found = takes(self.function, X)
+        except KernelError:  # it changes what it is given, and is refused when it is used
+            return self
+        if found == "pairs":
+            return PairFunction(self.function, self.declared).bind(X)
+        if found == "collections":
+            object.__setattr__(self, "_known", True)
+        return self
 
     def _diagonal(self, part: Any) -> Array:
         block, m = self(part, part), count_objects(part)
@@ -251,6 +271,14 @@ def as_kernel(kernel: Any) -> Kernel:
         f"({type(kernel).__name__}). "
         "For a matrix of similarities use Precomputed(S)."
     )
+
+
+def needs_both_orders(kernel: Any) -> bool:
+    """Return whether the whole matrix has to show that the kernel is symmetric: it has a user's code in it.
+
+    For a function of two objects it is enough to compare samples in both orders (`check_similarity`).
+    """
+    return any(not getattr(part, "mirrored", False) for part in user_written(kernel))
 
 
 def user_written(kernel: Any) -> Iterator[Kernel]:

@@ -32,6 +32,7 @@ from krein.kernels import (
 )
 from krein.kernels.collections import is_sparse
 from krein.kernels.counting import note
+from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
 from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
@@ -79,7 +80,7 @@ def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> 
     """
     if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
         return True
-    if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices"):
+    if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices", "tables"):
         return False
     if isinstance(X, list | tuple):
         if isinstance(kernel, Kernel) or not _is_table(X):  # krein's own are given lists, as krein.approximate does
@@ -105,8 +106,10 @@ def check_table(X: Any, kernel: Any) -> None:
     )
 
 
-def as_objects(X: Any) -> Any:
-    """Return X as an array or a list of objects, or raise InputError."""
+def as_objects(X: Any, kernel: Any = None) -> Any:
+    """Return X as an array or a list of objects, or as the rows of a table if the kernel compares those."""
+    if isinstance(kernel, Kernel) and kernel.compares == "tables":
+        return as_mixed_rows(X)
     if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
         raise InputError(f"X must be a sequence of objects, a list for instance; got {type(X).__name__}.")
     if isinstance(X, np.ndarray):
@@ -198,8 +201,8 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
 
 
 def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
-    """Whether nothing but expensive similarities is known of the objects: no vectors, and no matrix that holds them."""
-    return not is_vectors(objects) and kernel.compares != "indices"
+    """Whether nothing but expensive similarities is known of the objects: no vectors, no table, no matrix of them."""
+    return not is_vectors(objects) and kernel.compares not in ("indices", "tables")
 
 
 def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
@@ -241,6 +244,8 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         return _strings(X)
     if kernel.compares == "sequences":
         return _sequences(X)
+    if kernel.compares == "tables":
+        return as_mixed_rows(X)
     if isinstance(X, list | tuple) and not vectors:  # lists stay lists: whatever their items are
         return X
     try:

@@ -35,6 +35,7 @@ from krein.factorization.blocksparse import BlockSparse, Group
 from krein.factorization.eigensystem import Component
 from krein.factorization.pieces import PieceBases, Pieces
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
+from krein.kernels.mixed_rows import Column, MixedRows
 from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
@@ -65,7 +66,7 @@ OWN_KERNELS = (
     kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
     kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
+    kernels.DynamicTimeWarping, kernels.PairFunction, kernels.Gower, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
     kernels.Tanimoto, kernels.MinMax, kernels.Jaccard, kernels.Hamming, kernels.ChiSquared,
     kernels.HistogramIntersection, kernels.Haversine, kernels.GlobalAlignment,
 )  # fmt: skip
@@ -73,7 +74,7 @@ WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
     PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual, NuTask, NuDual,
-    Numbers, Categories, Encoder, Score, Policy, Exact, Features, Handed, Given, ByError, ByScore,
+    Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError, ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
