@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
+from krein.approximation.request import check_options
 from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
@@ -37,11 +38,11 @@ from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
-from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
+from krein.kernels.validation import as_objects, check_no_dates, check_objects, check_similarity, check_table, holds_vectors, in_range
 from krein.policy import Policy, check_policy
 
 __all__ = [
-    "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_weights",
+    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
 ]  # fmt: skip
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
@@ -208,6 +209,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """
         one_of("correction", self.correction, self._corrections)
         check_policy(self.policy)
+        check_options(vars(self))
+        for name in ("degree", "coef0"):
+            if not is_number(getattr(self, name)) or (name == "degree" and self.degree < 0.0):
+                least = "of at least 0" if name == "degree" else "of any sign"
+                raise InputError(f"{name} must be a finite number {least}; got {getattr(self, name)!r}.")
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
@@ -230,8 +236,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self._checked(X, "no_validation", reset=False)[0]
 
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
-        if np.ma.is_masked(X):
-            raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+        for name, values in (("X", X), ("y", y)):
+            if np.ma.is_masked(values):
+                masked = int(np.ma.getmaskarray(values).sum())
+                raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
+        if not is_classifier(self):
+            check_no_dates("y", y)
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
         vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
         if reset:
@@ -239,6 +249,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if vectors:
             if not reset:
                 check_table(X, self._similarity)
+            check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
@@ -528,11 +539,23 @@ class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
 
 
+def as_weights(sample_weight: Any) -> Array:
+    """Return the weights as float64, or refuse what is no real number; numpy drops masks and imaginary parts."""
+    values = np.asarray(sample_weight)
+    try:
+        if np.ma.is_masked(sample_weight) or values.dtype.kind not in "biufO":
+            raise TypeError
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        kind = "masked values" if np.ma.is_masked(sample_weight) else f"values of type {values.dtype}"
+        raise InputError(f"sample_weight must hold one real number per row; got {kind}.") from None
+
+
 def check_weights(sample_weight: Any, n: int) -> Array:
     """Return one weight >= 0 per row, ones if none are given."""
     if sample_weight is None:
         return np.ones(n)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = as_weights(sample_weight)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):

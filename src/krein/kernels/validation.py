@@ -39,6 +39,7 @@ from krein.kernels.strings import check_strings
 __all__ = [
     "as_objects",
     "check_new_objects",
+    "check_no_dates",
     "check_objects",
     "check_similarity",
     "check_table",
@@ -100,6 +101,16 @@ def check_table(X: Any, kernel: Any) -> None:
         "hold something else. If they are objects to be compared as they are, say so in both: "
         "kernel=krein.kernels.FromCallable(k) is given lists as lists."
     )
+
+
+def check_no_dates(name: str, values: Any) -> None:
+    """Refuse dates and durations, which scikit-learn's validation turns into counts of nanoseconds without a word."""
+    types = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    if any(getattr(dtype, "kind", "O") in "mM" for dtype in types):
+        raise InputError(
+            f"{name} must hold real numbers; got dates or durations. Encode them as numbers first, for instance as days "
+            "since a date or as the day of the year."
+        )
 
 
 def as_objects(X: Any) -> Any:

@@ -104,7 +104,10 @@ class Learned:
 
 def known_noise(given: Any, n: int) -> Array:
     """Return the variances alpha gives, one per row, checked."""
-    alpha = np.asarray(given, dtype=np.float64)
+    try:
+        alpha = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"alpha must be a number or one number per row, variances; got {given!r}.") from None
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
         raise InputError(
             f"alpha must be a scalar or an array with same number of entries as y. ({alpha.shape} != ({n},))"
@@ -202,9 +205,10 @@ def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
     n = count_objects(whole.objects)
     own = clean.diag(whole.objects)
     found = []
-    for i in stream(seed, 61).choice(n, NEIGHBOURHOODS, replace=False):
+    near = min(NEIGHBOURS, n)
+    for i in stream(seed, 61).choice(n, min(NEIGHBOURHOODS, n), replace=False):
         distances = own - 2.0 * clean(whole.objects, take(whole.objects, [i]))[:, 0]
-        found.append(_take(whole, np.sort(np.argpartition(distances, NEIGHBOURS)[:NEIGHBOURS])))
+        found.append(_take(whole, np.sort(np.argpartition(distances, near - 1)[:near])))
     return found
 
 
