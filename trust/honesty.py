@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,12 @@ def indefinite(machine: Callable[[int, Any], Any], reported: Callable[[Ended], b
 
 
 def some_machine(seed: int, kernel: Any) -> Any:
-    classes = (krein.SVC, krein.KernelRidge, krein.KernelRidgeClassifier, krein.KernelPCA, krein.SVR, krein.OneClassSVM)
-    return classes[seed % 6](kernel=kernel, random_state=seed, **[{}, {"policy": BEYOND}][seed // 6 % 2])
+    """A machine that uses all similarities: exactly, or as features. Few directions may be psd although all are not."""
+    if seed % 2:
+        classes = (krein.KernelPCA, krein.OneClassSVM, krein.SVC, krein.KernelRidgeClassifier)
+        return classes[seed // 2 % 4](kernel=kernel, random_state=seed)
+    classes = (krein.SVC, krein.SVR, krein.KernelRidge, krein.KernelRidgeClassifier)
+    return classes[seed // 2 % 4](kernel=kernel, random_state=seed, policy=replace(BEYOND, matrix_memory=1e9))
 
 
 def says_so(ended: Ended) -> bool:
