@@ -67,13 +67,17 @@ def line(row: Mapping[str, str]) -> str:
 def report(rows: Rows, request: Request) -> str:
     """The scoreboard in Markdown: a line per attack, then every attempt that did not hold."""
     out = ["# Trust", "", "How to read this: [docs/trust.md](../../docs/trust.md).", "",
-           "| family | attack | tried | held | control | without | note |", "| --- | --- | ---: | ---: | ---: | --- | --- |"]  # fmt: skip
+           "| family | attack | tried | held | control | without | note |",
+           "| --- | --- | ---: | ---: | ---: | --- | --- |"]  # fmt: skip
     for r in rows:
-        out.append(f"| {r['family']} | {r['attack']} | {r['tried']} | {r['held']} | {r['broke']} of {r['control']} broke "
-                   f"| {r['without']} | {r['note']} |")  # fmt: skip
+        control = f"{r['broke']} of {r['control']} broke"
+        cells = (r["family"], r["attack"], r["tried"], r["held"], control, r["without"], r["note"])
+        out.append(f"| {' | '.join(cells)} |")
     tried, held = (sum(int(r[name]) for r in rows) for name in ("tried", "held"))
     out += ["", f"{held} of {tried} attempts held.", "", "## Open", ""]
     out += [f"- {known}: {why}" for known, why in OPEN.items()] or ["Nothing."]
     out += ["", "## Attempts that did not hold", ""]
-    out += [f"- {r['family']}, {r['attack']}: {name}" for r in rows for name in r["open"].split("; ") if name] or ["None."]
+    out += [f"- {r['family']}, {r['attack']}: {name}" for r in rows for name in r["open"].split("; ") if name] or [
+        "None."
+    ]
     return "\n".join(out)

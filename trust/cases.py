@@ -185,7 +185,9 @@ MISSING = (
     Case("NaN", fitted(with_value(np.nan))),
     Case("inf", fitted(with_value(np.inf))),
     Case("-inf", fitted(with_value(-np.inf))),
-    Case("inf and -inf", fitted(lambda X: with_value(np.inf)(X) + np.where(np.arange(len(X))[:, None] == 3, -np.inf, 0))),
+    Case(
+        "inf and -inf", fitted(lambda X: with_value(np.inf)(X) + np.where(np.arange(len(X))[:, None] == 3, -np.inf, 0))
+    ),
     Case("all NaN", fitted(lambda X: np.full_like(X, np.nan))),
     Case("a column of NaN", fitted(lambda X: X * [1, np.nan, 1])),
     Case("float32 NaN", fitted(lambda X: with_value(np.nan)(X).astype(np.float32))),
@@ -305,7 +307,14 @@ DEGENERATE = (
     Case("three rows", lambda d: replace(d, X=d.X[:3], classes=np.array([0, 1, 1]), reals=d.reals[:3]), NEVER_SILENT),
 )  # fmt: skip
 
-INPUT = {"missing": MISSING, "shapes": SHAPES, "types": TYPES, "storage": STORAGE, "scales": SCALES, "degenerate": DEGENERATE}
+INPUT = {
+    "missing": MISSING,
+    "shapes": SHAPES,
+    "types": TYPES,
+    "storage": STORAGE,
+    "scales": SCALES,
+    "degenerate": DEGENERATE,
+}
 
 NEW = (
     *(replace(case, change=new(lambda X, case=case: case.change(Data(X, X, X, X)).X)) for case in (*MISSING[:9], *SHAPES[:12])),

@@ -152,7 +152,9 @@ def full_disk(count: str, how: str) -> Tally:
             ended = attempt(lambda: krein.save(new, path) if how == "save" else path.write_bytes(content))
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             kept = path.read_bytes() == before and os.listdir(folder) == [path.name]
-            tally.add(isinstance(ended.error, OSError | ValueError) and kept, f"{room} bytes of room: {ended.error!r:.60}")
+            tally.add(
+                isinstance(ended.error, OSError | ValueError) and kept, f"{room} bytes of room: {ended.error!r:.60}"
+            )
             path.write_bytes(before)
     return tally
 
@@ -186,7 +188,9 @@ def interrupted(count: str, how: str) -> Tally:
         ended = attempt(lambda m=machine: m.decision_function(X))
         usable = ended.error is not None or any(np.allclose(ended.value, w, atol=1e-6) for w in wanted)
         again = attempt(lambda m=machine: m.fit(X, other).decision_function(X))
-        tally.add(usable and again.error is None and np.allclose(again.value, wanted[0], atol=1e-6), f"fit {i}: {ended}"[:100])
+        tally.add(
+            usable and again.error is None and np.allclose(again.value, wanted[0], atol=1e-6), f"fit {i}: {ended}"[:100]
+        )
     return tally
 
 
@@ -230,7 +234,9 @@ def _fit_in_little(X: Any, y: Any, i: int, how: str) -> int:
         if how == "bare":
             np.exp(-((X[:, None] - X) ** 2).sum(2))
         else:
-            [krein.SVC, krein.KernelRidgeClassifier][i % 2](random_state=0, **[{}, {"n_blocks": 4, "rank": 50}][i // 2 % 2]).fit(X, y)
+            [krein.SVC, krein.KernelRidgeClassifier][i % 2](
+                random_state=0, **[{}, {"n_blocks": 4, "rank": 50}][i // 2 % 2]
+            ).fit(X, y)
     except MemoryError as error:
         return 0 if len(str(error).split()) >= 5 and how != "bare" else 3
     except Exception:
@@ -298,7 +304,9 @@ def _family(name: str, function: str, counts: tuple[int, int], how: str, bare: s
 def _unequal(quick: bool) -> Tally:
     """The control of the processes: without a random_state two processes do not agree."""
     tally, (X, y) = Tally(), data()
-    found = [krein.SVC(n_blocks=4, rank=20).fit(X, y).decision_function(X) for _ in range(2) if krein.clear_cache() is None]
+    found = [
+        krein.SVC(n_blocks=4, rank=20).fit(X, y).decision_function(X) for _ in range(2) if krein.clear_cache() is None
+    ]
     tally.add(np.array_equal(*found), "other values")
     return tally
 
@@ -309,16 +317,16 @@ ATTACKS = (
     _family("a full disk in save", "full_disk", (10, 200), "save", "bare", "a file written in place"),
     _family("Ctrl-C in fit", "interrupted", (5, 200), "fit", "half", "a fit that forgets first"),
     _family("little memory", "little_memory", (4, 100), "fit", "bare", "NumPy alone"),
-    Attack("faults", "fork and spawn", lambda quick: child("processes", 2 if quick else 50, ""), _unequal, "no random_state"),
+    Attack("faults", "fork and spawn", lambda quick: child("processes", 2 if quick else 50, ""), _unequal,
+           "no random_state"),
     _family("eight threads predict at once", "threads", (40, 2000), "own", "shared", "memory shared by threads"),
 )  # fmt: skip
 
 
-
 def short() -> dict[str, tuple[Tally, Tally]]:
     """The short form of all attacks and their controls, in this process: to start one for each takes too long."""
-    ways = {"killed_saves": (5, "replaced", "in-place"), "killed_fits": (4, "fit", "scratch"), "full_disk": (8, "save", "bare"),
-            "interrupted": (4, "fit", "half"), "threads": (24, "own", "shared")}  # fmt: skip
+    ways = {"killed_saves": (5, "replaced", "in-place"), "killed_fits": (4, "fit", "scratch"),
+            "full_disk": (8, "save", "bare"), "interrupted": (4, "fit", "half"), "threads": (24, "own", "shared")}  # fmt: skip
     return {name: (CHILDREN[name](n, how), CHILDREN[name](n, bare)) for name, (n, how, bare) in ways.items()}
 
 

@@ -34,7 +34,7 @@ ALLOWED_SECONDS = 5.0
 FORBIDDEN = ("exec", "pickle.", "marshal.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove",
              "os.rename", "subprocess.", "socket.", "ctypes.dlopen", "shutil.")  # fmt: skip
 # Cells that spreadsheets execute.
-FORMULAS = ("=1+1", "+1+cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0", "@SUM(1)", "\t=1+1", "=HYPERLINK(\"x\")")
+FORMULAS = ("=1+1", "+1+cmd|' /C calc'!A0", "-2+3+cmd|' /C calc'!A0", "@SUM(1)", "\t=1+1", '=HYPERLINK("x")')
 MARKUP = "<script>alert(1)</script>"
 
 _events: list[str] = []
@@ -49,7 +49,9 @@ def _hook(event: str, arguments: Any) -> None:
 sys.addaudithook(_hook)
 
 
-def safe(call: Callable[[], Any], size: int, refused: tuple[type, ...], whole: Callable[[Any], bool]) -> tuple[bool, str]:
+def safe(
+    call: Callable[[], Any], size: int, refused: tuple[type, ...], whole: Callable[[Any], bool]
+) -> tuple[bool, str]:
     """Whether a call ended with a refusal or a whole value: in time, in little memory, and nothing was executed."""
     _events.clear()
     tracemalloc.start()
@@ -225,7 +227,15 @@ def names(quick: bool, bare: bool = False) -> Tally:
     """Names with control characters, in the words of the command line."""
     tally, runner = Tally(), click.testing.CliRunner()
     with folder() as place:
-        for name in ("a\x1b[31mred.csv", "a\nb.csv", "a\rb.csv", "a\x07.csv", "a\x08\x08.csv", "a\u202eb.csv", "x" * 300):
+        for name in (
+            "a\x1b[31mred.csv",
+            "a\nb.csv",
+            "a\rb.csv",
+            "a\x07.csv",
+            "a\x08\x08.csv",
+            "a\u202eb.csv",
+            "x" * 300,
+        ):
             for command in (["fit", name, "--target", "y"], ["predict", name, name], ["inspect", name]):
                 given = [str(place / part) if part == name else part for part in command]
                 if bare:
@@ -259,7 +269,9 @@ def formulas(quick: bool, bare: bool = False) -> Tally:
                 runner.invoke(krein.cli.main, ["predict", str(model), str(data), "--output", str(out)])
                 written = out.read_text() if out.exists() else formula
             cells = [cell for row in csv.reader(written.splitlines()) for cell in row]
-            executed = [c for c in cells if c.startswith(("=", "+", "@", "\t", "\r")) or (c.startswith("-") and not _number(c))]
+            executed = [
+                c for c in cells if c.startswith(("=", "+", "@", "\t", "\r")) or (c.startswith("-") and not _number(c))
+            ]
             tally.add(not executed and (bare or "-1" in cells), f"{formula!r}: {executed[:2]}")
             model.unlink(missing_ok=True)
             out.unlink(missing_ok=True)
@@ -300,8 +312,11 @@ def markup(quick: bool, bare: bool = False) -> Tally:
             similarity.__qualname__ = MARKUP if hostile else "plain"
             labels = np.where(y == "a", MARKUP, '"><img src=x onerror=alert(1)>') if hostile else y
             path = place / "page.html"
-            for machine in (krein.SVC(random_state=0), krein.SVC(kernel=similarity, random_state=0, n_blocks=2, rank=3)):
-                ended: Ended = attempt(lambda m=machine, t=labels: m.fit(X, t).report(path))
+            for machine in (
+                krein.SVC(random_state=0),
+                krein.SVC(kernel=similarity, random_state=0, n_blocks=2, rank=3),
+            ):
+                ended: Ended = attempt(lambda m=machine, t=labels, p=path: m.fit(X, t).report(p))
                 page = path.read_text() if ended.error is None else ""
                 if bare:
                     page = f"<html>{labels[0]}{similarity.__qualname__}</html>"

@@ -1,4 +1,4 @@
-"""Numerical honesty: what krein says about a matrix or a solution, compared with dense linear algebra on random problems."""
+"""Numerical honesty: what krein says about a matrix or a solution, compared with dense linear algebra."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def certificates(certify: Callable[[Any], bool], quick: bool) -> Tally:
         for g in (f, f.with_core(f.core, f.shift - low + near)):
             low = np.linalg.eigvalsh(g.to_dense())[0]
             if abs(low) > 1e-12 * size:  # else it is rounding, and either verdict is right
-                tally.add(certify(g) == (low > 0), f"problem {seed}: smallest eigenvalue {low / size:.1e} of the largest")
+                tally.add(
+                    certify(g) == (low > 0), f"problem {seed}: smallest eigenvalue {low / size:.1e} of the largest"
+                )
     return tally
 
 
@@ -123,7 +125,9 @@ def duality_gaps(quick: bool, unfinished: bool = False) -> Tally:
             ended = attempt(lambda K=K, y=y, C=C: sklearn.svm.SVC(C=C, kernel="precomputed", max_iter=5).fit(K, y))
         else:
             how: dict[str, Any] = [{}, {"n_blocks": 2, "rank": 10}, {"policy": BEYOND}][seed % 3]
-            ended = attempt(lambda X=X, y=y, C=C, k=kernel, h=how, s=seed: krein.SVC(C=C, kernel=k, random_state=s, **h).fit(X, y))
+            ended = attempt(
+                lambda X=X, y=y, C=C, k=kernel, h=how, s=seed: krein.SVC(C=C, kernel=k, random_state=s, **h).fit(X, y)
+            )
         machine = ended.value
         if machine is None or not hasattr(machine, "support_"):
             tally.add(ended.error is not None, f"problem {seed}: {ended.error!r:.80}")
@@ -165,7 +169,9 @@ def says_so(ended: Ended) -> bool:
     if ended.error is not None:
         return isinstance(ended.error, ValueError)
     counted = getattr(ended.value, "n_negative_", 0) > 0
-    return counted and (ended.value.correction_ == "none" or any("egative" in w or "indefinite" in w for w in ended.warned))
+    return counted and (
+        ended.value.correction_ == "none" or any("egative" in w or "indefinite" in w for w in ended.warned)
+    )
 
 
 # -- explosions --------------------------------------------------------------------------------------------------------
@@ -208,10 +214,10 @@ def repetitions(seeds: Callable[[int], tuple[int, int]], quick: bool) -> Tally:
         found = []
         for s in seeds(seed):
             krein.clear_cache()
-            fit = lambda X=X, y=y, k=kernel, h=how, s=s, c=cls: c(kernel=k, random_state=s, **h).fit(X, y).decision_function(X)  # noqa: E731
-            found.append(attempt(fit))
+            machine = cls(kernel=kernel, random_state=s, **how)
+            found.append(attempt(lambda m=machine, X=X, y=y: m.fit(X, y).decision_function(X)))
         values = [ended.value for ended in found]
-        same = values[0] is None and values[1] is None or np.array_equal(*values)
+        same = (values[0] is None and values[1] is None) or np.array_equal(*values)
         tally.add(same, f"problem {seed}: other bits")
     return tally
 

@@ -38,8 +38,10 @@ def trial(subject: Subject, case: Case) -> str:
 
 def right(subject: Subject, case: Case, plain: Data, data: Data, found: Any) -> bool:
     """Whether a result is that of the plain input, or where there is none, finite and near the targets."""
-    if subject.size == "call":  # finite values are those of the formula; others show, and all that takes a kernel
-        wanted = subjects.high_precision(subject.name, case.plain(plain) if _only_stored(case) else data)  # refuses them
+    if subject.size == "call":  # infinite values show, and whatever takes a kernel refuses them
+        wanted = subjects.high_precision(
+            subject.name, case.plain(plain) if _only_stored(case) else data
+        )  # refuses them
         finite = np.isfinite(found)
         return bool((np.abs(found - wanted)[finite] <= case.tol * np.abs(wanted)[finite].max(initial=0.0)).all())
     if not np.isfinite(found).all():

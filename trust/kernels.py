@@ -29,9 +29,9 @@ def spoiled(change: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any], Any]
 def rare_pair(value: float, both: bool = True) -> Callable[[Any, Any], Any]:
     def change(K: Any, A: Any, B: Any) -> Any:
         a, b = RARE
-        K[np.ix_((A == a).all(1), (B == b).all(1))] += value
+        K[np.ix_((a == A).all(1), (b == B).all(1))] += value
         if both:
-            K[np.ix_((A == b).all(1), (B == a).all(1))] += value
+            K[np.ix_((b == A).all(1), (a == B).all(1))] += value
         return K
 
     return spoiled(change)
@@ -82,7 +82,7 @@ def raising(A: Any, B: Any) -> Any:
 
 
 def rarely_raising(A: Any, B: Any) -> Any:
-    if (A == RARE[0]).all(1).any() and (B == RARE[1]).all(1).any():
+    if (RARE[0] == A).all(1).any() and (RARE[1] == B).all(1).any():
         raise Bug("my own bug")
     return honest(A, B)
 

@@ -66,7 +66,9 @@ def soak(quick: bool, leak: bool = False) -> Tally:
         left = handles() - opened
     half = sizes[len(sizes) // 2 :]
     slope = float(np.polyfit(np.arange(len(half)), half, 1)[0]) / ROUNDS
-    tally.note = f"{tally.tried} rounds in {time.monotonic() - begun:.0f} s, {slope:.0f} bytes a round, {left} handles left"
+    tally.note = (
+        f"{tally.tried} rounds in {time.monotonic() - begun:.0f} s, {slope:.0f} bytes a round, {left} handles left"
+    )
     if left > 0:
         tally.broken.append(f"{left} files stay open")
     if slope > (LARGEST_SLOPE if seconds > FEW_SECONDS else 100 * LARGEST_SLOPE):  # a few rounds show large leaks alone

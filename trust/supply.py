@@ -15,8 +15,8 @@ LIGHT = {"krein"}
 # What a fit may load: the dependencies that pyproject.toml names, and theirs.
 DECLARED = {"krein", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "tqdm", "click", "safetensors", "trust"}
 # Optional libraries that others load where they are installed: pandas by scikit-learn, for instance.
-OPTIONAL = {"pandas", "pyarrow", "polars", "dateutil", "pytz", "six", "matplotlib", "packaging", "psutil", "charset_normalizer",
-            "array_api_compat", "narwhals", "cython_runtime", "Cython"}  # fmt: skip
+OPTIONAL = {"pandas", "pyarrow", "polars", "dateutil", "pytz", "six", "matplotlib", "packaging", "psutil",
+            "charset_normalizer", "array_api_compat", "narwhals", "cython_runtime", "Cython"}  # fmt: skip
 
 PROGRAM = """
 import json, socket, sys
@@ -43,7 +43,9 @@ for cls in (krein.SVC, krein.KernelRidge, krein.GaussianProcessRegressor, krein.
         cls(random_state=0, **more).fit(X, y)
 krein.inspect(X, krein.RBF(), y)
 """
-CALL_HOME = "import urllib.request, contextlib\nwith contextlib.suppress(OSError): urllib.request.urlopen('http://localhost')"
+CALL_HOME = (
+    "import urllib.request, contextlib\nwith contextlib.suppress(OSError): urllib.request.urlopen('http://localhost')"
+)
 
 
 def run(body: str) -> tuple[list[str], list[str]]:
@@ -71,8 +73,9 @@ def imports(bodies: dict[str, set[str]]) -> Tally:
 
 
 ATTACKS = (
-    Attack("supply", "no network at import or fit", lambda q: network(*([FIT] if q else [IMPORT, FIT])), lambda q: network(CALL_HOME),
-           "a page that is fetched"),
-    Attack("supply", "nothing undeclared is loaded", lambda q: imports({IMPORT: LIGHT} | ({} if q else {FIT: DECLARED | OPTIONAL})),
+    Attack("supply", "no network at import or fit", lambda q: network(*[IMPORT, FIT][q:]),
+           lambda q: network(CALL_HOME), "a page that is fetched"),
+    Attack("supply", "nothing undeclared is loaded",
+           lambda q: imports({IMPORT: LIGHT} | ({} if q else {FIT: DECLARED | OPTIONAL})),
            lambda q: imports({"import hypothesis": LIGHT}), "a library for tests"),
 )  # fmt: skip

@@ -38,7 +38,16 @@ from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
-from krein.kernels.validation import as_objects, check_no_dates, check_objects, check_similarity, check_table, holds_vectors, in_range
+from krein.kernels.validation import (
+    as_objects,
+    check_no_dates,
+    check_objects,
+    check_similarity,
+    check_table,
+    holds_vectors,
+    in_range,
+    warn_of_no_contrast,
+)
 from krein.policy import Policy, check_policy
 
 __all__ = [
@@ -208,12 +217,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         By default there is no y to validate. A y of None is a missing target, which is an error.
         """
         one_of("correction", self.correction, self._corrections)
-        check_policy(self.policy)
-        check_options(vars(self))
-        for name in ("degree", "coef0"):
-            if not is_number(getattr(self, name)) or (name == "degree" and self.degree < 0.0):
-                least = "of at least 0" if name == "degree" else "of any sign"
-                raise InputError(f"{name} must be a finite number {least}; got {getattr(self, name)!r}.")
+        self._check_shared()
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
@@ -228,7 +232,17 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 weights=weights,
             )  # fmt: skip
         self._binding = spent.n_evaluations
+        warn_of_no_contrast(X, kernel)
         return X, y, kernel
+
+    def _check_shared(self) -> None:
+        """Refuse a shared parameter that is out of range, also where this fit would not use it."""
+        check_policy(self.policy)
+        check_options(vars(self))
+        if not is_number(self.degree) or self.degree < 0.0:
+            raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
+        if not is_number(self.coef0):
+            raise InputError(f"coef0 must be a finite number; got {self.coef0!r}.")
 
     def _new(self, X: Any) -> Any:
         """Objects to predict, checked against those of the fit."""

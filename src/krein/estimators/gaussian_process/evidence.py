@@ -69,6 +69,8 @@ NEAR_GAIN = 0.01
 # An approximated process also learns on NEIGHBOURHOODS neighbourhoods of NEIGHBOURS rows each.
 NEIGHBOURHOODS = 3
 NEIGHBOURS = 600
+# Kernels have these bounds of their length scales unless others are given.
+USUAL_BOUNDS = (1e-5, 1e5)
 # At most TILE_ENTRIES entries of the covariance are evaluated at a time.
 TILE_ENTRIES = 2**22
 
@@ -267,7 +269,7 @@ def learn(
     ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
     found = [_climb(kernel, start, [first], way, optimizer) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
-    _tell(best)
+    _tell(best, whole.objects)
     if few:
         return best
     if local:
@@ -275,7 +277,7 @@ def learn(
     else:
         groups = [random_rows(whole, most, seed)]
     last = _climb(kernel, best.theta, groups, best.how, optimizer, near=not local)
-    _tell(last)
+    _tell(last, whole.objects)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
     return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,) if local else ())
 
@@ -364,8 +366,8 @@ class Walled:
         return scaled
 
 
-def _tell(found: Learned) -> None:
-    """Warn of a theta that is not one of most evidence."""
+def _tell(found: Learned, objects: Any) -> None:
+    """Warn of a theta that is not one of most evidence; rows beyond the usual bounds are to be rescaled."""
     if found.converged:
         return
     if not np.isfinite(found.evidence):
@@ -375,9 +377,18 @@ def _tell(found: Learned) -> None:
             f"was left after {found.iterations} iterations with a slope of {found.left:.2g} in the log of a parameter"
         )
         reason += f"; at {found.refused} points tried the covariance is not positive definite" if found.refused else ""
+    advice = (
+        "Targets with hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel "
+        "narrower bounds."
+    )
+    size = float(abs(objects).max()) if is_vectors(objects) else 1.0
+    if not USUAL_BOUNDS[0] <= size <= USUAL_BOUNDS[1]:
+        advice = (
+            f"The largest entry of X is {size:.1g}, and length scales are sought from {USUAL_BOUNDS[0]:g} to "
+            f"{USUAL_BOUNDS[1]:g}: rescale X, for instance with sklearn.preprocessing.StandardScaler."
+        )
     warn(
-        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. Targets with "
-        "hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel narrower bounds.",
+        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. {advice}",
         NotConverged,
     )
 
