@@ -326,7 +326,8 @@ ATTACKS = (
 def short() -> dict[str, tuple[Tally, Tally]]:
     """The short form of all attacks and their controls, in this process: to start one for each takes too long."""
     ways = {"killed_saves": (5, "replaced", "in-place"), "killed_fits": (4, "fit", "scratch"),
-            "full_disk": (8, "save", "bare"), "interrupted": (4, "fit", "half"), "threads": (24, "own", "shared")}  # fmt: skip
+            "full_disk": (8, "save", "bare"), "interrupted": (4, "fit", "half"),
+            "threads": (24, "own", "shared")}  # fmt: skip
     return {name: (CHILDREN[name](n, how), CHILDREN[name](n, bare)) for name, (n, how, bare) in ways.items()}
 
 

@@ -19,8 +19,8 @@ ROWS, NEW_ROWS = 60, 12
 BEYOND = krein.Policy(
     exact_rows=20, svm_rows=20, ridge_rows=20, process_rows=20, process_learning_rows=20, components_rows=20,
     clustering_rows=20, eigen_rows=20, matrix_memory=4 * 40**2, fewest_landmarks=10, expensive_landmarks=20,
-    loo_rows=20, feature_dimension=2, plain_shape=(1, 16), unsearched_shape=(2, 8), tuning_shape=(2, 8), largest_core=64,
-    object_least=8, one_block_ranks=(8, 16), coupled_directions=32, block_rows=(30, 20), block_rank=8,
+    loo_rows=20, feature_dimension=2, plain_shape=(1, 16), unsearched_shape=(2, 8), tuning_shape=(2, 8),
+    largest_core=64, object_least=8, one_block_ranks=(8, 16), coupled_directions=32, block_rows=(30, 20), block_rank=8,
     highest_block_rank=16, score_rows=60, held_out_rows=20, fewest_fitted_rows=20, expensive_rows=20,
 )  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {
