@@ -73,7 +73,7 @@ def imports(bodies: dict[str, set[str]]) -> Tally:
 
 
 ATTACKS = (
-    Attack("supply", "no network at import or fit", lambda q: network(*[IMPORT, FIT][q:]),
+    Attack("supply", "no network at import or fit", lambda q: network(*[IMPORT, FIT][: 1 if q else 2]),
            lambda q: network(CALL_HOME), "a page that is fetched"),
     Attack("supply", "nothing undeclared is loaded",
            lambda q: imports({IMPORT: LIGHT} | ({} if q else {FIT: DECLARED | OPTIONAL})),
