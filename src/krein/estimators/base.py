@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
-from krein.approximation.request import check_options
+from krein.approximation.request import COUPLINGS
 from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
@@ -35,6 +35,7 @@ from krein.estimators.route import ByScore, Exact, Features, Handed, Route, choo
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
+from krein.factorization.storage import STORAGE
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.precomputed import GivenColumns, given_matrix
@@ -48,7 +49,7 @@ from krein.kernels.validation import (
     in_range,
     warn_of_no_contrast,
 )
-from krein.policy import Policy, check_policy
+from krein.policy import Policy, check_options, check_policy
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
@@ -238,7 +239,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _check_shared(self) -> None:
         """Refuse a shared parameter that is out of range, also where this fit would not use it."""
         check_policy(self.policy)
-        check_options(vars(self))
+        check_options(vars(self), COUPLINGS, STORAGE)
         if not is_number(self.degree) or self.degree < 0.0:
             raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
         if not is_number(self.coef0):
