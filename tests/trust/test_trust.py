@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,9 @@ def test_the_committed_result_has_every_attack_and_nothing_unexplained() -> None
         rows = list(csv.DictReader(file))
     assert {(r["family"], r["attack"]) for r in rows} == {(a.family, a.name) for a in board.attacks()}
     assert [found for row in rows for found in board.findings(row)] == []
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/trust.md", "exec"), {})
