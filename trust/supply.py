@@ -16,7 +16,8 @@ LIGHT = {"krein"}
 DECLARED = {"krein", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "tqdm", "click", "safetensors", "trust"}
 # Optional libraries that others load where they are installed: pandas by scikit-learn, for instance.
 OPTIONAL = {"pandas", "pyarrow", "polars", "dateutil", "pytz", "six", "matplotlib", "packaging", "psutil",
-            "charset_normalizer", "array_api_compat", "narwhals", "cython_runtime", "Cython"}  # fmt: skip
+            "charset_normalizer", "cloudpickle", "rich", "array_api_compat", "narwhals",
+            "cython_runtime", "Cython"}  # fmt: skip
 
 PROGRAM = """
 import json, socket, sys
