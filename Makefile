@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-slow fuzz bench paper clean
+.PHONY: help demo test lint format test-slow fuzz trust soak bench paper clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -62,6 +62,13 @@ fuzz: $(INSTALLED)  ## Draw random examples for the property tests, for FUZZ_MIN
 			echo "Add an @example(...) with the arguments shown to each failing test, and mend the code."; exit 1; }; \
 	done
 
+trust: $(INSTALLED)  ## Try to break the library, one line per attack (docs/trust.md)
+	$(BIN)/python trust/run.py --n-jobs $(TEST_PROCESSES)
+
+SECONDS ?= 3600
+soak: $(INSTALLED)  ## Fit, predict, save and load for SECONDS=3600 and look at memory and open files
+	TRUST_SECONDS=$(SECONDS) $(BIN)/python trust/run.py soak --out build/trust-soak
+
 bench: $(INSTALLED)  ## Run the benchmarks
 	$(BIN)/python benchmarks/run.py
 
@@ -70,4 +77,4 @@ paper: $(INSTALLED)  ## Run the paper's experiments; finished pieces are kept
 
 clean:  ## Remove .venv and everything that was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
-	find src tests paper benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests paper benchmarks trust -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -77,6 +77,8 @@ def reproduce(
             record({"experiment": name, "files": [], "done": None, "pieces": None, "seconds": None,
                     "trouble": [str(wrong)]})  # fmt: skip
             continue
+        if request.report_only and not done:
+            failed.append(f"{name}: no result is recorded in {path}; run `krein reproduce {name}` first.")
         trouble += failed
         files = [str(path.with_suffix(end)) for end in (".csv", ".json", ".md") if path.with_suffix(end).exists()]
         seconds = round(time.perf_counter() - begin, 3)

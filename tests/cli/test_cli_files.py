@@ -163,3 +163,22 @@ def test_ctrl_c_is_one_sentence_and_130(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(krein.tables.model.Model, "predict", interrupted)
     result = krein_("predict", folder / "t.krein", folder / "t.csv", code=130)
     assert result.stderr == "\nStopped before the end, by Ctrl-C.\n"
+
+
+# -- what others open ------------------------------------------------------------------------------------------------
+
+
+def test_no_spreadsheet_executes_a_prediction_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    labels = ["=1+1", "-5", "@SUM(1)", "+2"]
+    data = written(tmp_path / "t.csv", "a,label", *(f"{10 * (i % 4)}.{i},{labels[i % 4]}" for i in range(40)))
+    krein_("fit", data, "--target", "label", "--output", tmp_path / "t.krein")
+    told = krein_("predict", tmp_path / "t.krein", data).stdout.split()
+    assert set(told[1:]) == {"'=1+1", "-5", "'@SUM(1)", "+2"}
+    exact = krein_("predict", tmp_path / "t.krein", data, "--json").stdout
+    assert {json.loads(line)["label"] for line in exact.splitlines()} == set(labels)
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    told = krein_("inspect", tmp_path / "a\x1b[31mred.csv", code=2).stderr
+    assert "\x1b" not in told
+    assert r"a\x1b[31mred.csv is not a file" in told

@@ -7,6 +7,7 @@ import pickle
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -365,3 +366,79 @@ def test_every_machine_says_what_happened(name):
         restored.approximation_  # noqa: B018
     assert machine.converged_ is True
     assert np.min(machine.n_iter_) >= 1
+
+
+# -- what is refused by every machine, also where a fit would not use it ---------------------------------------------
+
+MACHINES = ("SVC", "SVR", "OneClassSVM", "KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor",
+            "KernelPCA", "SpectralClustering", "MEKA")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"n_blocks": 0}, "n_blocks must be an integer of at least 1"),
+        ({"rank": 1.5}, "rank must be an integer of at least 1"),
+        ({"drop": 2.0}, "drop is a share"),
+        ({"max_memory": "1 GB"}, "max_memory must be a number of bytes"),
+        ({"dtype": "float8"}, "dtype must be one of"),
+        ({"n_jobs": 0}, "n_jobs must be a non-zero integer"),
+        ({"random_state": "x"}, "cannot be used to seed"),
+        ({"degree": -1.0}, "degree must be a finite number of at least 0"),
+        ({"coef0": np.nan}, "coef0 must be a finite number"),
+    ],
+)
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_shared_parameter_out_of_range_is_refused_even_if_it_is_not_used(name, given, words):
+    X = rows(40)
+    with pytest.raises(ValueError, match=words):
+        getattr(krein, name)(**given).fit(X, bent(X) > 1.0)
+
+
+def test_checking_random_state_draws_nothing_from_it():
+    X, (first, second) = rows(40), (np.random.RandomState(3), np.random.RandomState(3))
+    KernelRidge(kernel="rbf", random_state=first).fit(X, bent(X))
+    assert first.randint(10**6) == second.randint(10**6)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_dates_and_durations_are_no_rows(name):
+    days = np.arange(120).reshape(40, 3)
+    for X in (days.astype("datetime64[D]"), days.astype("timedelta64[D]"), pd.DataFrame(days.astype("datetime64[s]"))):
+        with pytest.raises(InputError, match="X must hold real numbers; got dates or durations"):
+            getattr(krein, name)().fit(X, np.arange(40) % 2)
+
+
+@pytest.mark.parametrize("name", ["SVR", "KernelRidge", "GaussianProcessRegressor"])
+def test_dates_are_no_targets_of_a_regression(name):
+    with pytest.raises(InputError, match="y must hold real numbers; got dates"):
+        getattr(krein, name)().fit(rows(40), np.arange(40).astype("datetime64[D]"))
+
+
+@pytest.mark.parametrize("name", ["SVC", "SVR", "KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor"])
+def test_masked_targets_are_refused(name):
+    with pytest.raises(InputError, match="y masks 3 of its values"):
+        getattr(krein, name)().fit(rows(40), np.ma.masked_array(np.arange(40) % 2, mask=np.arange(40) < 3))
+
+
+@pytest.mark.parametrize("name", ["SVC", "SVR", "OneClassSVM", "KernelRidge", "KernelRidgeClassifier"])
+@pytest.mark.parametrize(
+    "weights", [np.ones(40) + 1j, np.full(40, "a"), np.ma.masked_array(np.ones(40), mask=np.arange(40) < 3)]
+)
+def test_weights_that_are_no_numbers_are_refused(name, weights):
+    with pytest.raises(InputError, match="sample_weight must hold one real number per row"):
+        getattr(krein, name)().fit(rows(40), np.arange(40) % 2, sample_weight=weights)
+
+
+@pytest.mark.parametrize("name", ["KernelRidge", "KernelPCA"])
+@pytest.mark.parametrize(("scale", "value"), [(1e155, 0), (1e-170, 1)])
+def test_a_kernel_that_tells_no_rows_apart_is_warned_of(name, scale, value):
+    X = scale * rows(40)
+    with pytest.warns(KreinWarning, match=f"is {value} for every pair of 32 different rows .* Rescale"):
+        getattr(krein, name)(kernel="rbf").fit(X, bent(X / scale))
+
+
+def test_rows_that_are_equal_or_all_equally_far_are_not_warned_of():
+    for X in (np.ones((40, 3)), np.eye(40)):
+        KernelRidge(kernel="rbf").fit(X, np.arange(40.0))
+    KernelRidge(kernel="linear").fit(np.eye(40), np.arange(40.0))

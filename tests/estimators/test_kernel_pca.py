@@ -223,6 +223,7 @@ def test_names_frames_and_precision() -> None:
     assert KernelPCA().fit_transform(single).shape == KernelPCA().fit_transform(frame).shape
 
 
+@pytest.mark.filterwarnings("ignore:.* for every pair of .* different rows:krein.KreinWarning")  # 1e-200 and 1e200
 @pytest.mark.parametrize("name", sorted(HARD_DATA))
 def test_hard_data(name: str) -> None:
     data = HARD_DATA[name]()

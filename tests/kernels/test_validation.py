@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,3 +109,43 @@ def test_similarities_that_float64_cannot_hold_are_named():
 
     with pytest.raises(krein.KernelError, match="at most 1e-310, which float64 holds with few digits"):
         krein.approximate(X, faint, n_blocks=2, rank=3, random_state=0)
+
+
+# -- rows that a kernel is called with by itself ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [krein.Linear(), krein.RBF(gamma=1.0), krein.TL1(rho=1.0), krein.Cosine()])
+def test_masked_ragged_and_huge_rows_are_refused_by_a_kernel_itself(kernel):
+    for X, words in (
+        (np.ma.masked_array(np.eye(3), mask=np.eye(3) > 0), "masks 3 of its values"),
+        ([[1.0, 2.0], [3.0]], "Make all rows equally long"),
+        (np.array([[10**400, 1], [2, 3]], dtype=object), "Encode the values as numbers"),
+    ):
+        with pytest.raises(krein.InputError, match=words):
+            kernel(X)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e12, 1e15, -3e15])
+@pytest.mark.parametrize("scale", [1.0, 2.0**-500, 2.0**400])
+def test_gamma_of_rows_far_from_the_origin_is_that_of_exact_arithmetic(offset, scale):
+    X = np.random.default_rng(0).normal(size=(50, 3)) + offset
+    numbers = [Fraction(float(value)) for value in X.ravel()]
+    mean = sum(numbers) / len(numbers)
+    variance = sum((value - mean) ** 2 for value in numbers) / len(numbers)
+    wanted = float(1 / (3 * variance))
+    assert krein.RBF().bind(X * scale).gamma * scale**2 == pytest.approx(wanted, rel=1e-12)
+
+
+def test_the_memory_of_a_function_that_reuses_it_is_copied():
+    memory = np.empty(10**4)
+
+    def reusing(A, B):
+        out = memory[: len(A) * len(B)].reshape(len(A), len(B))
+        out[:] = A @ B.T
+        return out
+
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    kernel = as_kernel(reusing)
+    first = kernel(X)
+    kernel(2.0 * X)
+    np.testing.assert_array_equal(first, X @ X.T)

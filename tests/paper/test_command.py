@@ -137,8 +137,9 @@ def test_no_column_has_its_name_twice(name):
 
 
 @pytest.mark.parametrize("name", [name for name in reproduce.EXPERIMENTS if name != "figures"])
-def test_a_report_of_nothing_is_one(name, tmp_path):
-    run(name, "--report-only", "--output", "out")
+def test_a_report_of_nothing_is_one_and_says_so(name, tmp_path):
+    told = run(name, "--report-only", "--output", "out", code=1).stderr
+    assert f"no result is recorded in out/{name}.csv; run `krein reproduce {name}` first." in told
     text = (tmp_path / "out" / f"{name}.md").read_text(encoding="utf-8")
     assert re.search(r"\*\*Not finished\*\*: 0 of \d+ pieces; `krein reproduce " + name + "` goes on", text)
     assert not (tmp_path / "out" / f"{name}.csv").exists()

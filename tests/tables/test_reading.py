@@ -232,3 +232,23 @@ def test_columns_named_as_text_keep_their_spelling(tables: dict[str, Path], tmp_
     assert read(tables["parquet"], text_columns=("label",))["label"].tolist() == ["0", "1", "1", "0"]
     assert read(written(tmp_path, "b.txt", "A\t01\nB\t02\n"), text_columns=("label",))["label"].tolist() == ["01", "02"]
     assert numbers_if_possible(np.array(["1", "", "2.5"], dtype=object)).tolist()[::2] == [1.0, 2.5]
+
+
+def test_a_damaged_page_of_a_parquet_file_gets_a_sentence(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"x": np.arange(100.0)}), path)
+    content = bytearray(path.read_bytes())
+    content[4:40] = bytes(36)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is not a readable Parquet file"):
+        read(path)
+
+
+def test_an_archive_that_grows_a_thousand_times_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    bomb, plain = tmp_path / "bomb.npz", tmp_path / "plain.npz"
+    np.savez_compressed(bomb, X=np.zeros((2**22, 2)))
+    with pytest.raises(InputError, match=r"would grow from \d+ to \d+ bytes .* numpy.savez"):
+        read(bomb)
+    np.savez_compressed(plain, X=np.zeros((100, 2)))
+    assert len(read(plain)) == 100

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
 from krein.kernels.validation import check_objects
+from krein.policy import check_options
 
 __all__ = ["COUPLINGS", "Request"]
 
@@ -50,12 +49,12 @@ class Request:
 
     @classmethod
     def check(cls, X: Any, kernel: Any, **asked: Any) -> Request:
-        """Check everything `krein.approximate` was given, X first."""
-        one_of("coupling", asked["coupling"], COUPLINGS)
+        """Check everything `krein.approximate` was given."""
         one_of("landmarks", asked["landmarks"], ("auto", *LANDMARKS))
         one_of("allocation", asked["allocation"], ALLOCATIONS)
         if not isinstance(asked["guarded"], bool | np.bool_):
             raise InputError(f"guarded must be True or False; got {asked['guarded']!r}.")
+        given = check_options(asked, COUPLINGS, STORAGE)
         if not asked["guarded"] and asked["coupling"] != "pairwise":
             raise InputError(
                 'guarded=False is the paper\'s algorithm as published, which needs coupling="pairwise"; got '
@@ -63,31 +62,10 @@ class Request:
             )
         objects, bound = check_objects(X, as_kernel(kernel))
         n = count_objects(objects)
-        given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
-        if "n_blocks" in given:
-            whole_number("n_blocks", given["n_blocks"], 1, ' or "auto"')
-            if given["n_blocks"] > n:
-                raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
-        if "rank" in given:
-            whole_number("rank", given["rank"], 1, ' or "auto"')
+        if "n_blocks" in given and given["n_blocks"] > n:
+            raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
         if asked["total_rank"] is not None:
             whole_number("total_rank", asked["total_rank"], given.get("n_blocks", 1), " (one per block at least)")
-        if "drop" in given and not (_is_number(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
-            raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
-        for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
-            limit = asked[name]
-            if limit is not None and not (_is_number(limit) and 0.0 < limit < math.inf):
-                raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
-        if "dtype" in given:
-            with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
-                name = given["dtype"]
-                given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
-            one_of("dtype", given["dtype"], ("auto", *STORAGE))
-        if not isinstance(asked["verbose"], int | np.integer):
-            raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
-        jobs = asked["n_jobs"]
-        if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
-            raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
         numbers: dict[str, Any] = dict.fromkeys(("n_blocks", "rank", "total_rank"), int)
         numbers |= dict.fromkeys(("drop", "max_error", "max_memory"), float)
         chosen: dict[str, Any] = {
@@ -105,7 +83,7 @@ class Request:
             landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
             allocation=asked["allocation"],
             dtype=given.get("dtype"),
-            n_jobs=int(jobs or 1),
+            n_jobs=int(asked["n_jobs"] or 1),
             seed=seed_from(asked["random_state"]),
             verbose=int(asked["verbose"]),
         )
@@ -148,7 +126,3 @@ class Request:
                 return [task(*a) for a in bar]
             found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
         return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

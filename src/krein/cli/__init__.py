@@ -76,7 +76,8 @@ class Commands(click.Group):
         except (ValueError, OSError, ImportError) as error:
             if isinstance(error, ImportError) and not isinstance(error, krein.KreinError):
                 raise
-            raise Mistake(" ".join(str(error).split()) or type(error).__name__) from error
+            words = " ".join(str(error).split()) or type(error).__name__
+            raise Mistake("".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)) from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -24,6 +24,8 @@ __all__ = ["command"]
 
 # The file is read and predicted in chunks of CHUNK_ROWS rows.
 CHUNK_ROWS = 10_000
+# Spreadsheets take a cell that begins with one of these for a formula.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @click.command("predict")
@@ -39,7 +41,8 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
     """Predict the rows of DATA with a model that `krein fit` saved; one line per row, in their order.
 
     DATA is read and predicted in chunks, so it may be larger than memory. If it has the target column, the score is
-    printed at the end, on stderr. The file of --output is written completely or not at all.
+    printed at the end, on stderr. The file of --output is written completely or not at all. In CSV, text that a
+    spreadsheet would take for a formula (=, +, - or @ at its start) gets an apostrophe before it; JSON is exact.
 
     \b
     Examples:
@@ -94,8 +97,15 @@ def _write(out: TextIO, target: str, columns: tuple[Any, ...], as_json: bool, he
         return
     writer = csv.writer(out, lineterminator="\n")
     if header:
-        writer.writerow(names)
-    writer.writerows(rows)
+        writer.writerow(map(_inert, names))
+    writer.writerows(map(_inert, row) for row in rows)
+
+
+def _inert(cell: Any) -> Any:
+    """Return a cell that no spreadsheet executes: text that begins like a formula gets an apostrophe before it."""
+    if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and _number(cell) is None:
+        return f"'{cell}"
+    return cell
 
 
 class _Tally:

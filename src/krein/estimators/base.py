@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
+from krein.approximation.request import COUPLINGS
 from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
@@ -34,16 +35,26 @@ from krein.estimators.route import ByScore, Exact, Features, Handed, Route, anno
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
+from krein.factorization.storage import STORAGE
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
-from krein.kernels.validation import as_objects, check_objects, check_similarity, check_table, holds_vectors, in_range
-from krein.policy import Policy, check_policy
+from krein.kernels.validation import (
+    as_objects,
+    check_no_dates,
+    check_objects,
+    check_similarity,
+    check_table,
+    holds_vectors,
+    in_range,
+    warn_of_no_contrast,
+)
+from krein.policy import Policy, check_options, check_policy
 from krein.rows import RowPieces
 
 __all__ = [
-    "KernelMachine", "KernelTransformer", "check_approximation", "check_class_weights", "check_weights",
+    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
 ]  # fmt: skip
 
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
@@ -221,7 +232,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         By default there is no y to validate. A y of None is a missing target, which is an error.
         """
         one_of("correction", self.correction, self._corrections)
-        check_policy(self.policy)
+        self._check_shared()
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
@@ -237,7 +248,17 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             )  # fmt: skip
             kernel = with_processes(kernel, self.n_jobs, self.verbose)
         self._binding = spent.n_evaluations
+        warn_of_no_contrast(X, kernel)
         return X, y, kernel
+
+    def _check_shared(self) -> None:
+        """Refuse a shared parameter that is out of range, also where this fit would not use it."""
+        check_policy(self.policy)
+        check_options(vars(self), COUPLINGS, STORAGE)
+        if not is_number(self.degree) or self.degree < 0.0:
+            raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
+        if not is_number(self.coef0):
+            raise InputError(f"coef0 must be a finite number; got {self.coef0!r}.")
 
     def _new(self, X: Any) -> Any:
         """Objects to predict, checked against those of the fit."""
@@ -247,8 +268,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
         if isinstance(X, RowPieces):
             return X, self._checked_rows(X, y, **checks)
-        if np.ma.is_masked(X):
-            raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+        for name, values in (("X", X), ("y", y)):
+            if np.ma.is_masked(values):
+                masked = int(np.ma.getmaskarray(values).sum())
+                raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
+        if not is_classifier(self):
+            check_no_dates("y", y)
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
         vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
         if reset:
@@ -256,6 +281,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if vectors:
             if not reset:
                 check_table(X, self._similarity)
+            check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
@@ -576,11 +602,23 @@ class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
 
 
+def as_weights(sample_weight: Any) -> Array:
+    """Return the weights as float64, or refuse what is no real number; numpy drops masks and imaginary parts."""
+    values = np.asarray(sample_weight)
+    try:
+        if np.ma.is_masked(sample_weight) or values.dtype.kind not in "biufO":
+            raise TypeError
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        kind = "masked values" if np.ma.is_masked(sample_weight) else f"values of type {values.dtype}"
+        raise InputError(f"sample_weight must hold one real number per row; got {kind}.") from None
+
+
 def check_weights(sample_weight: Any, n: int) -> Array:
     """Return one weight >= 0 per row, ones if none are given."""
     if sample_weight is None:
         return np.ones(n)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = as_weights(sample_weight)
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):

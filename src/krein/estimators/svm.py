@@ -24,7 +24,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, one_of, warn
-from krein.estimators.base import KernelMachine, check_class_weights, check_weights
+from krein.estimators.base import KernelMachine, as_weights, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
@@ -353,7 +353,7 @@ def _positive_weights(sample_weight: Any) -> Array | None:
     """Return one weight >= 0 per row, or None where none are given; as in LIBSVM, negative weights count as 0."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = as_weights(sample_weight)
     if weights.ndim != 1:
         raise InputError(f"sample_weight must be one number per row, 1-D; got shape {weights.shape}.")
     if (weights <= 0.0).all():

@@ -103,7 +103,7 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
     ----------
     kernel : Kernel or callable
         The kernel. Whatever it does wrong is reported and not raised.
-    X : array, sparse matrix, list or tuple
+    X : array, sparse matrix, data frame, list or tuple
         Objects to compare. Their rows are scaled to length 1 for a kernel that is meant for the unit sphere.
     n_samples : int, default=200
         Number of objects in the sample. The check evaluates about 10 n_samples² similarities.
@@ -124,7 +124,10 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
     True
     """
     kernel = as_kernel(kernel)
-    X = as_mixed_rows(X) if kernel.compares == "tables" else X
+    if kernel.compares == "tables":
+        X = as_mixed_rows(X)
+    elif hasattr(X, "columns"):
+        X = np.asarray(X)
     n = count_objects(X)
     if n < 2 or n_samples < 2:
         raise InputError(

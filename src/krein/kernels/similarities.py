@@ -69,6 +69,8 @@ class FromCallable(Kernel):
                 "are masked. Fill them in."
             )
         values = values.toarray() if is_sparse(values) else np.asarray(values)
+        if not values.flags.owndata:  # a part of memory that the next call may write into
+            values = values.copy()
         return as_float(values)  # what is no number stays as it is: Evaluator says so
 
     def diag(self, A: Any) -> Array:

@@ -41,6 +41,7 @@ from krein.rows import RowPieces
 __all__ = [
     "as_objects",
     "check_new_objects",
+    "check_no_dates",
     "check_objects",
     "check_similarity",
     "check_table",
@@ -49,6 +50,7 @@ __all__ = [
     "in_range",
     "off_sphere",
     "takes_vectors",
+    "warn_of_no_contrast",
 ]  # fmt: skip
 
 # These types are numbers; so are integers up to LARGEST_INTEGER.
@@ -61,6 +63,8 @@ SPHERE_TOLERANCE = 1e-3
 SYMMETRY_SAMPLE = 64
 # In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
 COMPARED_OBJECTS = 2
+# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
+CONTRAST_SAMPLE = 32
 # Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
 SINGLE_RANGE = 1e12
 
@@ -104,6 +108,16 @@ def check_table(X: Any, kernel: Any) -> None:
         "hold something else. If they are objects to be compared as they are, say so in both: "
         "kernel=krein.kernels.FromCallable(k) is given lists as lists."
     )
+
+
+def check_no_dates(name: str, values: Any) -> None:
+    """Refuse dates and durations, which scikit-learn's validation turns into counts of nanoseconds without a word."""
+    types = values.dtypes if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    if any(getattr(dtype, "kind", "O") in "mM" for dtype in types):
+        raise InputError(
+            f"{name} must hold real numbers; got dates or durations. Encode them as numbers first, for instance as "
+            "days since a date or as the day of the year."
+        )
 
 
 def as_objects(X: Any, kernel: Any = None) -> Any:
@@ -219,6 +233,30 @@ def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) ->
     if n > SYMMETRY_SAMPLE and not whole:
         for part in parts:  # what is made of it is symmetric if it is, and may cost more
             Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPARED_OBJECTS, replace=False))
+
+
+def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
+    """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
+
+    Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
+    """
+    n = count_objects(objects)
+    if not (is_vectors(objects) and takes_vectors(kernel)) or n < 3:
+        return
+    some = take(objects, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
+    K = np.asarray(kernel(some))
+    others = K[~np.eye(len(K), dtype=bool)]
+    equal = bool((others == K[0, 0]).all() and (np.diagonal(K) == K[0, 0]).all())
+    if not equal and not (kernel.traits.stationary and not kernel.traits.compact and (others == 0.0).all()):
+        return
+    dense = some.toarray() if is_sparse(some) else some
+    if equal and (dense == dense[0]).all():
+        return
+    warn(
+        f"{kernel!r} is {others[0]:.3g} for every pair of {len(K)} different rows (largest entry "
+        f"{np.abs(dense).max():.1g}), so it tells nothing about them. Rescale the rows, for instance with "
+        "sklearn.preprocessing.StandardScaler, or give another gamma."
+    )
 
 
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:

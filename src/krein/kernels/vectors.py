@@ -85,7 +85,7 @@ def as_vectors(X: Any, asker: object) -> Any:
             X = X.copy()
             X.sum_duplicates()
     else:
-        X = np.asarray(X)
+        X = _read(X, asker)
     if X.ndim != 2 or X.dtype.kind not in "biufO":
         raise InputError(
             f"{asker!r} compares vectors: it needs a 2-D array or a sparse matrix of numbers, one row per object; got "
@@ -96,10 +96,20 @@ def as_vectors(X: Any, asker: object) -> Any:
         return X
     try:
         return X.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{asker!r} compares vectors of numbers, but {error}. Encode the values as numbers first."
         ) from error
+
+
+def _read(X: Any, asker: object) -> Any:
+    """Return X as an array, or raise InputError if rows differ in length or values are masked."""
+    if np.ma.is_masked(X):
+        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"{asker!r} compares vectors, but {error} Make all rows equally long.") from None
 
 
 def inner(a: Any, b: Any) -> Array:
@@ -144,7 +154,8 @@ def unit_rows(a: Any) -> tuple[Any, Array]:
 def scale_gamma(X: Any, asker: object) -> float:
     """Return 1 / (d var X) over all entries, scikit-learn's gamma="scale"; 1 where all entries are equal, as there.
 
-    Two passes in chunks, over X divided by its largest entry: nothing overflows on the way, only the result can.
+    Two passes in chunks, over X divided by a power of two near its largest entry: nothing overflows on the way, only
+    the result can. The second pass subtracts the error of the mean, which matters for rows far from the origin.
     """
     if isinstance(X, RowPieces):
         return _inverse_variance(X.survey.largest, X.survey.unit_variance, X.shape[1], asker)
@@ -162,14 +173,19 @@ def scale_gamma(X: Any, asker: object) -> float:
             f"{asker!r} binds gamma to the data, which holds NaN or infinite values. Impute or drop them first."
         )
     zeros = n * d - entries.size  # entries a sparse matrix does not store
-    unit = top or 1.0
+    if top == 0.0:
+        return 1.0
+    unit = math.ldexp(1.0, math.frexp(top)[1] - 1)  # at most top, so that its reciprocal squared vanishes no earlier
     mean = sum(float(np.sum(entries[part].astype(np.float64) / unit)) for part in parts) / (n * d)
-    squares = sum(float(np.sum(np.square(entries[part].astype(np.float64) / unit - mean))) for part in parts)
-    return _inverse_variance(top, (squares + zeros * mean * mean) / (n * d), d, asker)
+    squares, rest = zeros * mean * mean, -zeros * mean
+    for part in parts:
+        deviations = entries[part].astype(np.float64) / unit - mean
+        squares, rest = squares + float(np.sum(np.square(deviations))), rest + float(np.sum(deviations))
+    return _inverse_variance(unit, (squares - rest * rest / (n * d)) / (n * d), d, asker)
 
 
 def _inverse_variance(top: float, variance: float, d: int, asker: object) -> float:
-    """1 / (d var X) from the largest entry of X and the variance of X / top; 1 where X is constant."""
+    """1 / (d var X) from a number near the largest entry of X and the variance of X / top; 1 where X is constant."""
     if variance == 0.0 or top == 0.0:
         return 1.0
     with np.errstate(over="ignore", under="ignore"):

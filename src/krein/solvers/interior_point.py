@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from krein.arrays import Array
-from krein.errors import IndefiniteError
+from krein.errors import IndefiniteError, InputError
 from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.woodbury import Part, System, factorize
@@ -182,6 +182,11 @@ class _Newton:
         self.damping = 1.0 + problem.f.shift * loose
         self.ones = self._inverse(loose / self.damping)
         self.sum = float(self.ones.sum())
+        if not self.sum > 0.0:  # it is, for every psd K, unless numbers vanished or overflowed
+            raise InputError(
+                "The dual cannot be solved in float64: the similarities and C differ too much in size. Divide the "
+                "kernel by its largest value."
+            )
 
     def _inverse(self, scaled: Array) -> Array:
         """H⁻¹ x where ``scaled`` is D⁻¹ x."""

@@ -229,6 +229,6 @@ def _row_strips(f: Factorization, i: int, m: int) -> Iterator[tuple[Indices, Arr
 
 def _product(U: Array, V: Array) -> Array:
     """U V, a new array; eigenvectors of a diagonal core are unit vectors and only pick columns."""
-    if V.shape[0] == V.shape[1] == np.count_nonzero(V) and (V.max(0) == 1.0).all():
+    if V.size and V.shape[0] == V.shape[1] == np.count_nonzero(V) and (V.max(0) == 1.0).all():
         return np.asarray(U[:, V.argmax(0)])
     return np.asarray(U @ V)

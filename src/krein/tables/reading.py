@@ -11,6 +11,7 @@ short rows without an error, and pyarrow accepts a quote that is never closed an
 from __future__ import annotations
 
 import csv
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,9 @@ FORMATS = ("csv", "tsv", "parquet", "svmlight", "npy", "npz", "text")
 MISSING_WORDS = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 # A whole file is read in chunks of CHUNK_ROWS rows.
 CHUNK_ROWS = 50_000
+# A compressed archive may hold LARGEST_EXPANSION times its own size, and SMALL_ARCHIVE bytes in any case.
+LARGEST_EXPANSION = 100
+SMALL_ARCHIVE = 2**25
 Column = NDArray[Any]  # (n,), float64 or str objects
 Reader = Callable[[Path, int, frozenset[str]], Iterator["Frame"]]
 
@@ -322,7 +326,7 @@ def _read_parquet(path: Path, size: int, text_columns: frozenset[str]) -> Iterat
                 names = tuple(batch.schema.names)
                 columns = zip(names, batch.columns, strict=True)
                 yield Frame(names, tuple(_arrow_column(column, name in text_columns) for name, column in columns))
-    except ArrowException as error:
+    except (ArrowException, OSError) as error:  # a damaged page is an OSError
         raise InputError(f"{path.name} is not a readable Parquet file: {error}") from error
 
 
@@ -356,6 +360,13 @@ def _read_npy(path: Path, size: int, _text_columns: frozenset[str]) -> Iterator[
 
 
 def _read_npz(path: Path, size: int, _text_columns: frozenset[str]) -> Iterator[Frame]:
+    with _as_numpy_file(path, "a NumPy archive"), zipfile.ZipFile(path) as members:
+        unpacked = sum(member.file_size for member in members.infolist())
+    if unpacked > LARGEST_EXPANSION * path.stat().st_size + SMALL_ARCHIVE:
+        raise InputError(
+            f"{path.name} would grow from {path.stat().st_size} to {unpacked} bytes when it is unpacked. If that is "
+            "meant, save the arrays with numpy.savez, which does not compress them."
+        )
     with _as_numpy_file(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if "X" not in arrays:

@@ -70,6 +70,8 @@ NEAR_GAIN = 0.01
 # An approximated process also learns on NEIGHBOURHOODS neighbourhoods of NEIGHBOURS rows each.
 NEIGHBOURHOODS = 3
 NEIGHBOURS = 600
+# Kernels have these bounds of their length scales unless others are given.
+USUAL_BOUNDS = (1e-5, 1e5)
 # At most TILE_ENTRIES entries of the covariance are evaluated at a time.
 TILE_ENTRIES = 2**22
 
@@ -105,7 +107,10 @@ class Learned:
 
 def known_noise(given: Any, n: int) -> Array:
     """Return the variances alpha gives, one per row, checked."""
-    alpha = np.asarray(given, dtype=np.float64)
+    try:
+        alpha = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"alpha must be a number or one number per row, variances; got {given!r}.") from None
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
         raise InputError(
             f"alpha must be a scalar or an array with same number of entries as y. ({alpha.shape} != ({n},))"
@@ -203,9 +208,10 @@ def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
     n = count_objects(whole.objects)
     own = clean.diag(whole.objects)
     found = []
-    for i in stream(seed, 61).choice(n, NEIGHBOURHOODS, replace=False):
+    near = min(NEIGHBOURS, n)
+    for i in stream(seed, 61).choice(n, min(NEIGHBOURHOODS, n), replace=False):
         distances = own - 2.0 * clean(whole.objects, take(whole.objects, [i]))[:, 0]
-        found.append(_take(whole, np.sort(np.argpartition(distances, NEIGHBOURS)[:NEIGHBOURS])))
+        found.append(_take(whole, np.sort(np.argpartition(distances, near - 1)[:near])))
     return found
 
 
@@ -267,7 +273,7 @@ def learn(
     ways = ("clip", "flip") if correction == "auto" else (correction,)  # each has optima of its own
     found = [_climb(kernel, start, [first], way, optimizer, of=of) for way in ways for start in starts]
     best = max(found, key=lambda each: each.evidence)
-    _tell(best)
+    _tell(best, whole.objects)
     if few:
         return best
     if local:
@@ -275,7 +281,7 @@ def learn(
     else:
         groups = [random_rows(whole, most, seed)]
     last = _climb(kernel, best.theta, groups, best.how, optimizer, near=not local, of=of)
-    _tell(last)
+    _tell(last, whole.objects)
     steps, converged = best.iterations + last.iterations, best.converged and last.converged
     return Learned(last.theta, last.evidence, steps, converged, best.how, (best.theta,) if local else ())
 
@@ -365,8 +371,8 @@ class Walled:
         return scaled
 
 
-def _tell(found: Learned) -> None:
-    """Warn of a theta that is not one of most evidence."""
+def _tell(found: Learned, objects: Any) -> None:
+    """Warn of a theta that is not one of most evidence; rows beyond the usual bounds are to be rescaled."""
     if found.converged:
         return
     if not np.isfinite(found.evidence):
@@ -376,9 +382,18 @@ def _tell(found: Learned) -> None:
             f"was left after {found.iterations} iterations with a slope of {found.left:.2g} in the log of a parameter"
         )
         reason += f"; at {found.refused} points tried the covariance is not positive definite" if found.refused else ""
+    advice = (
+        "Targets with hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel "
+        "narrower bounds."
+    )
+    size = float(abs(objects).max()) if is_vectors(objects) else 1.0
+    if not USUAL_BOUNDS[0] <= size <= USUAL_BOUNDS[1]:
+        advice = (
+            f"The largest entry of X is {size:.1g}, and length scales are sought from {USUAL_BOUNDS[0]:g} to "
+            f"{USUAL_BOUNDS[1]:g}: rescale X, for instance with sklearn.preprocessing.StandardScaler."
+        )
     warn(
-        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. Targets with "
-        "hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel narrower bounds.",
+        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. {advice}",
         NotConverged,
     )
 

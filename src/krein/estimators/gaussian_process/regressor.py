@@ -149,7 +149,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Process):  # ty
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
         check_correction(self.correction, self._corrections)
-        check_policy(self.policy)
+        self._check_shared()
         check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
