@@ -172,8 +172,9 @@ _ROOMS = {
     "approximation": "Approximation",
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError ResourceError",
-    "estimators": "MEKA SVC SVR GaussianProcessClassifier GaussianProcessRegressor KernelKMeans KernelLogisticRegression "
-    "KernelPCA KernelRidge KernelRidgeClassifier NuSVC NuSVR OneClassSVM SpectralClustering SpectralEmbedding clear_cache",
+    "estimators": "MEKA SVC SVR GaussianProcessClassifier GaussianProcessRegressor KernelKMeans KernelPCA KernelRidge "
+    "KernelLogisticRegression KernelRidgeClassifier NuSVC NuSVR OneClassSVM SpectralClustering SpectralEmbedding "
+    "clear_cache",
     "factorization": "Factorization",
     "factorization.blocksparse": "BlockSparse",
     "factorization.correction": "correct psd_shift",

@@ -1,13 +1,14 @@
 """Rows that lie elsewhere, as a collection of vectors: a source in, pieces that an engine visits out.
 
-Everything that takes a collection of vectors takes `RowPieces`: `krein.kernels.count_objects` and `take` know them. What
-needs all rows visits the pieces, one after the other or on a cluster, and never holds them at once.
+Everything that takes a collection of vectors takes `RowPieces`: `krein.kernels.count_objects` and `take` know them.
+What needs all rows visits the pieces, one after the other or on a cluster, and never holds them at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ class Survey(NamedTuple):
 
 
 class RowPieces:
-    """Rows in pieces. ``held`` are the pieces, or what stands for them on a cluster, ``cuts`` their first rows and n."""
+    """Rows in pieces: ``held`` are the pieces or what stands for them on a cluster, ``cuts`` their first rows, and n."""
 
     def __init__(
         self, source: Source, engine: Engine, held: Sequence[Any], cuts: Sequence[int], checkpoints: Any = None
@@ -103,7 +104,7 @@ class RowPieces:
         room = PIECE_BYTES if memory_limit is None else PIECE_SHARE * memory_limit
         row = ROW_BYTES + source.shape[1] * np.dtype(source.dtype).itemsize
         cuts = source.bounds(max(FEWEST_ROWS, int(room / max(1, n_jobs) / row)))
-        held = [Run(source, a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        held = [Run(source, a, b) for a, b in pairwise(cuts)]
         return cls(source, Here(n_jobs, verbose, checkpoints), held, cuts, checkpoints)
 
     @property

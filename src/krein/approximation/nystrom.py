@@ -162,6 +162,7 @@ def _orthonormal(F: Array, rank: int, as_it_is: bool) -> tuple[Array, Array | No
 
 
 def divided(turn: Array, R: Array) -> Array:
+    """Return turn R⁻¹ for an upper triangular R."""
     return np.asarray(scipy.linalg.solve_triangular(R, turn.T, trans="T", check_finite=False).T)
 
 

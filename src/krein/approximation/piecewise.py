@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,18 +92,11 @@ def _begin(request: Request, rows: RowPieces) -> None:
     rows.source.check()
     names = ("n_blocks", "rank", "total_rank", "landmarks", "allocation", "drop", "storage")
     facts = {name: getattr(request, name) for name in names}
-    rows.checkpoints.begin(
-        facts
-        | {
-            "rows": rows.source.token,
-            "kernel": request.kernel,
-            "seed": request.seed,
-            "pieces": rows.cuts.tolist(),
-        }  # fmt: skip
-    )
+    facts = facts | {"kernel": request.kernel, "seed": request.seed}
+    rows.checkpoints.begin(facts | {"rows": rows.source.token, "pieces": rows.cuts.tolist()})
 
 
-# -- clusters ------------------------------------------------------------------------------------------------------------
+# -- clusters ----------------------------------------------------------------------------------------------------------
 
 
 def partition_rows(rows: RowPieces, n_blocks: int, seed: int) -> Partition:
@@ -116,9 +110,7 @@ def _clusters(rows: RowPieces, n_blocks: int, seed: int, name: str | None = None
     """Clusters without the order of their rows, the pieces with theirs, and the medoid of each cluster."""
     n, scale = rows.shape[0], scaling(rows.survey.largest, rows.dtype)
     centres, branches = centres_of(lambda some: scaled(rows.take(some), scale), n, n_blocks, seed)
-    found = Partition(
-        np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches
-    )
+    found = _without_rows(centres, branches, scale)
     pieces, nearest = assigned(rows, found, name)
     sizes = pieces.counts.sum(0)
     if not sizes.all():  # no row changes its cluster when empty ones go
@@ -138,7 +130,7 @@ def _clusters(rows: RowPieces, n_blocks: int, seed: int, name: str | None = None
 
 
 def assigned(rows: RowPieces, clusters: Partition, name: str | None = None) -> tuple[Pieces, Array]:
-    """The pieces with the cluster of each row, and for each cluster (distance, row) of the row nearest to its centre."""
+    """The pieces with the cluster of each row, and (distance, row) of the row nearest to each centre."""
     held, (counts, nearest) = rows.engine.visit(
         _assign, rows.held, clusters.centres, clusters.branches, clusters.scale,
         own=list(enumerate([len(rows.held)] * len(rows.held))), plus=_joined, what="clusters", name=name,
@@ -149,10 +141,7 @@ def assigned(rows: RowPieces, clusters: Partition, name: str | None = None) -> t
 def _assign(rows: Any, at: tuple[int, int], centres: Array, branches: Any, scale: float) -> tuple[Piece, Any]:
     """Assign rows to clusters; send their counts in the row of this piece, and the medoids."""
     X, (j, n_pieces) = np.asarray(rows.read()), at
-    clusters = Partition(
-        np.empty(0, dtype=np.intp), np.zeros(len(centres) + 1, dtype=np.intp), centres, scale, None, branches
-    )
-    labels = clusters.assign(None, X)  # type: ignore[arg-type]
+    labels = _without_rows(centres, branches, scale).assign(None, X)  # type: ignore[arg-type]
     order = np.argsort(labels, kind="stable").astype(np.int32)
     counts = np.zeros((n_pieces, len(centres)), dtype=np.int64)
     counts[j] = np.bincount(labels, minlength=len(centres))
@@ -164,6 +153,12 @@ def _assign(rows: Any, at: tuple[int, int], centres: Array, branches: Any, scale
         best = int(np.argmin(distances))
         nearest[i] = distances[best], rows.start + mine[best]
     return Piece(rows, order, starts), (counts, nearest)
+
+
+def _without_rows(centres: Array, branches: Any, scale: float) -> Partition:
+    """Clusters whose rows are not known yet."""
+    none = np.zeros(len(centres) + 1, dtype=np.intp)
+    return Partition(none[:0], none, centres, scale, None, branches)
 
 
 def _joined(a: Any, b: Any) -> Any:
@@ -209,7 +204,7 @@ def _fetched(pieces: Pieces, wanted: Sequence[Indices], d: int, use: Callable[[i
     return out
 
 
-# -- bases ---------------------------------------------------------------------------------------------------------------
+# -- bases -------------------------------------------------------------------------------------------------------------
 
 
 def _basis(
@@ -324,7 +319,7 @@ def _stored(
     return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), f)
 
 
-# -- the two couplings ---------------------------------------------------------------------------------------------------
+# -- the two couplings -------------------------------------------------------------------------------------------------
 
 
 def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Array, evaluator: Evaluator) -> Parts:
@@ -357,7 +352,7 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
     with threadpool_limits(1):
         pools = _fetched(pieces, wanted, d, own_landmarks)
         ends = np.cumsum([0, *(len(numbers) for numbers, _ in pools)])
-        spots = [np.arange(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        spots = [np.arange(a, b) for a, b in pairwise(ends)]
         numbers, table = (np.concatenate(part) for part in zip(*pools, strict=True))
         rngs = [stream(seed, 5, i) for i in range(c)]
         chosen = [

@@ -71,6 +71,7 @@ class Request:
         chosen: dict[str, Any] = {
             name: None if given.get(name) is None else kind(given[name]) for name, kind in numbers.items()
         }
+        jobs = asked["n_jobs"]
         processes = with_processes(bound, None if jobs is None else int(jobs), int(asked["verbose"]))
         if processes is not bound:  # it has functions of two objects: Python's lock would make threads wait
             bound, jobs = processes, 1
@@ -83,7 +84,7 @@ class Request:
             landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
             allocation=asked["allocation"],
             dtype=given.get("dtype"),
-            n_jobs=int(asked["n_jobs"] or 1),
+            n_jobs=int(jobs or 1),
             seed=seed_from(asked["random_state"]),
             verbose=int(asked["verbose"]),
         )

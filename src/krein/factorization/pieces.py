@@ -173,7 +173,7 @@ class PieceBases:
     def members(self, i: int) -> Indices:
         return self.order[self.spans[i][0]]
 
-    # -- the five verbs --------------------------------------------------------------------------------------------
+    # -- the five verbs ----------------------------------------------------------------------------------------------------
 
     def project(self, x: Array) -> Array:
         """Uᵀx for x of shape (n,) or (n, p)."""
@@ -203,7 +203,7 @@ class PieceBases:
         """The rows ``wanted`` of U, sparse: each has the columns of its own block alone."""
         return sparse_rows(self.by_block(wanted), len(wanted), self.ranks, self.spans)
 
-    # -- a few rows ------------------------------------------------------------------------------------------------
+    # -- a few rows --------------------------------------------------------------------------------------------------------
 
     def by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
         """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
@@ -260,7 +260,7 @@ class PieceBases:
         return self, [np.eye(k) for k in self.ranks]
 
 
-# -- steps at a piece ----------------------------------------------------------------------------------------------------
+# -- steps at a piece --------------------------------------------------------------------------------------------------
 
 
 def _labels(piece: Piece) -> Indices:
@@ -326,6 +326,6 @@ def _fetch(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indice
 
 def _gone() -> ResourceError:
     return ResourceError(
-        "The rows of this model were read from elsewhere and let go of after the fit: it predicts, saves and loads, but "
-        "what needs the training rows again is not there. Build it once more with krein.approximate(X, kernel, ...)."
+        "The rows of this model were read from elsewhere and let go of after the fit. It predicts, saves and loads, "
+        "but what needs the training rows is not there. Build it once more with krein.approximate(X, kernel, ...)."
     )

@@ -66,7 +66,8 @@ OWN_KERNELS = (
     kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
     kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
     kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, kernels.PairFunction, kernels.Gower, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
+    kernels.DynamicTimeWarping, kernels.PairFunction,
+    kernels.Gower, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
     kernels.Tanimoto, kernels.MinMax, kernels.Jaccard, kernels.Hamming, kernels.ChiSquared,
     kernels.HistogramIntersection, kernels.Haversine, kernels.GlobalAlignment,
 )  # fmt: skip
