@@ -12,7 +12,7 @@ from krein.approximation.piecewise import couple_pieces
 from krein.approximation.request import Request
 from krein.approximation.shared import couple_by_samples
 from krein.kernels import Evaluator
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = ["build"]
 

@@ -20,7 +20,7 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, count_objects
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = ["Entries", "ErrorEstimate", "estimate_error"]
 

@@ -55,7 +55,7 @@ from krein.factorization.factorization import in_eigenvectors, stays_sparse
 from krein.factorization.pieces import Piece, PieceBases, Pieces
 from krein.kernels import Evaluator, Kernel
 from krein.kernels.collections import precise
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = ["assigned", "couple_pieces", "partition_rows"]
 
@@ -251,7 +251,7 @@ def _evaluated(
 
 def _turned_gram(piece: Piece, maps: list[Array]) -> tuple[Piece, list[Array]]:
     """(B A)ᵀ(B A) of each cluster, from the products themselves."""
-    out = [np.zeros((A.shape[1], A.shape[1])) for A in maps]
+    out: list[Array] = [np.zeros((A.shape[1], A.shape[1])) for A in maps]
     for i, _, B in piece.tiles():
         U = B @ maps[i]
         out[i] += U.T @ U
@@ -314,7 +314,7 @@ def _stored(
             for m, M, length in zip(maps, blocks, reach, strict=True)
         ]
     held = core if stays_sparse(core) else core.to_dense()
-    f = Factorization(PieceBases(pieces, tuple(bases), np.dtype(request.working).name), held, 0.0)  # type: ignore[arg-type]
+    f = Factorization(PieceBases(pieces, tuple(bases), np.dtype(request.working).name), held, 0.0)
     f, turns = in_eigenvectors(f, [np.eye(k) for k in f.ranks])
     return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), f)
 

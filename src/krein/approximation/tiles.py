@@ -76,6 +76,6 @@ def sampled_tiles(
         here, there = (np.concatenate([np.arange(ends[w], ends[w + 1]) for w in side]) for side in (left, right))
         exact = evaluator.block(precise(take(some, here)), precise(take(some, there))).astype(np.float64)
         i = wanted[left[0]][0]
-        blocks = [found[left[0]][1] @ core_block(f.core, f.spans, i, wanted[w][0]) @ found[w][1].T for w in right]
-        out.append((total / count, exact, np.hstack(blocks)))
+        values = [found[left[0]][1] @ core_block(f.core, f.spans, i, wanted[w][0]) @ found[w][1].T for w in right]
+        out.append((total / count, exact, np.hstack(values)))
     return out

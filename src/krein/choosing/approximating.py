@@ -18,11 +18,12 @@ from krein.arrays import stream
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError
-from krein.kernels import Evaluator, counting
+from krein.kernels import Evaluator, as_kernel, counting
 from krein.kernels.validation import check_similarity
-from krein.opening import opened
+from krein.pieces.on_dask import is_dask
+from krein.pieces.opening import opened
+from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
-from krein.rows import RowPieces
 
 __all__ = ["approximate", "whole_approximation"]
 
@@ -115,12 +116,20 @@ def approximate(
     Approximation
     """
     limits = check_policy(policy)
-    with opened(X, memory_limit=memory_limit, workdir=workdir, n_jobs=n_jobs, verbose=verbose, keep=True) as (X, _):
-        return _approximate(
-            X, kernel, limits, n_blocks=n_blocks, rank=rank, total_rank=total_rank, coupling=coupling, guarded=guarded,
-            landmarks=landmarks, allocation=allocation, drop=drop, max_error=max_error, max_memory=max_memory,
-            dtype=dtype, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
+    asked = {
+        "n_blocks": n_blocks, "rank": rank, "total_rank": total_rank, "coupling": coupling, "guarded": guarded,
+        "landmarks": landmarks, "allocation": allocation, "drop": drop, "max_error": max_error,
+        "max_memory": max_memory, "dtype": dtype, "n_jobs": n_jobs, "random_state": random_state, "verbose": verbose,
+    }  # fmt: skip
+    if as_kernel(kernel).compares != "vectors":  # other objects are in memory, and a text may be one of them
+        if is_dask(X):
+            raise InputError(
+                f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
+            )
+        return _approximate(X, kernel, limits, **asked)
+    where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
+    with opened(X, **where, keep=True) as (rows, _):
+        return _approximate(rows, kernel, limits, **asked)
 
 
 def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approximation:

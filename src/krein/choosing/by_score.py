@@ -41,12 +41,13 @@ from krein.choosing.candidates import (
     shapes_within,
 )
 from krein.errors import InputError, KreinWarning, one_of
+from krein.factorization import Factorization
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Evaluator, FromCallable, Kernel, count_objects, is_vectors, take
 from krein.kernels.validation import has_only_similarities
+from krein.pieces.rows import RowPieces
 from krein.policy import DEFAULT, Policy
-from krein.rows import RowPieces
 from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Chooser", "codes"]
@@ -451,7 +452,7 @@ class _Trials:
         seconds, held = time.perf_counter() - start, t.nbytes
         if self.is_tight:
             f = a.factorization
-            fixed = f.nbytes - sum(B.nbytes for B in f.bases) - f.order.nbytes if t.coupled else 0  # core and maps
+            fixed = _core_and_map_bytes(f) if t.coupled else 0
             held = round((f.nbytes - fixed) * self.n / len(sample)) + fixed
         found_ = replace(t, score=score, squared_error=squared_error, nbytes=held, seconds=seconds)
         return self._record(found_, losses)
@@ -578,3 +579,8 @@ class _Trials:
 def _first(value: tuple[float, float, Array]) -> tuple[float, float]:
     """The score, then the squared error, in the order of what is better."""
     return value[0], -value[1]
+
+
+def _core_and_map_bytes(f: Factorization) -> int:
+    """Bytes that do not grow with the number of rows."""
+    return int(f.nbytes - sum(B.nbytes for B in f.bases.blocks) - f.order.nbytes)  # type: ignore[union-attr]

@@ -50,8 +50,8 @@ from krein.kernels.validation import (
     in_range,
     warn_of_no_contrast,
 )
+from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_options, check_policy
-from krein.rows import RowPieces
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",

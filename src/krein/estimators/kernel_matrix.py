@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from krein.approximation.shared import precise
 from krein.arrays import Array
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
-from krein.kernels.collections import rows
+from krein.kernels.collections import precise, rows
 from krein.kernels.similarities import needs_both_orders
 
 __all__ = ["fill_symmetric", "kernel_matrix"]

@@ -181,7 +181,7 @@ approximation, policy, random_state, n_jobs, verbose
             return False
         f = self.approximation_.factorization
         met = [len(np.unique(table[cols].indices)) for _, cols in f.spans]
-        stored = sum(m * len(U) for m, U in zip(met, f.bases, strict=True)) * (np.dtype(kind).itemsize + 4)
+        stored = sum(m * size for m, size in zip(met, f.bases.sizes, strict=True)) * (np.dtype(kind).itemsize + 4)
         return bool(2 * stored <= f.shape[0] * self.n_features_out_ * np.dtype(kind).itemsize)
 
     def _precision(self, X: Any) -> Any:

@@ -1,7 +1,7 @@
 """X from anywhere for every machine: decorators of `fit` and of what predicts.
 
-`fits_outside` opens X (`krein.opening`), so that a fit sees an array in memory or `RowPieces`, and lets go of all rows
-when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy collection of
+`fits_outside` opens X (`krein.pieces.opening`), so that a fit sees an array in memory or `RowPieces`, and lets go of
+all rows when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy collection of
 predictions, anything else an array.
 """
 
@@ -12,13 +12,15 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.gaussian_process import kernels as sk
 from sklearn.utils.validation import check_is_fitted
 
-from krein.distributed import is_dask, lazily
 from krein.errors import InputError
-from krein.opening import in_memory, opened
+from krein.kernels import Kernel
+from krein.pieces.on_dask import is_dask, lazily
+from krein.pieces.opening import in_memory, may_be_outside, opened
+from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
-from krein.rows import RowPieces
 from krein.sources import source_of
 
 __all__ = ["fits_outside", "predicts_outside"]
@@ -37,7 +39,12 @@ def fits_outside(fit: F) -> F:
         shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
         if type(X) is np.ndarray and self.memory_limit is None:
             return fit(self, X, in_memory(y), *args, **options)
-        if self.approximation is not None or self._precomputed:  # they are of rows in memory
+        if self.approximation is not None or self._precomputed or not _compares_vectors(self._similarity):
+            if is_dask(X):
+                raise InputError(
+                    f"A Dask collection holds vectors, compared by a named kernel or one of krein's own; got "
+                    f"{self._similarity!r:.60} or an approximation. X.compute() brings it into memory."
+                )
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
         with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target):
@@ -49,6 +56,15 @@ def fits_outside(fit: F) -> F:
         return found
 
     return opened_fit  # type: ignore[return-value]
+
+
+def _compares_vectors(kernel: Any) -> bool:
+    """Whether rows outside memory can be what this kernel compares; a function of the user's may compare anything."""
+    return (
+        kernel.compares == "vectors"
+        if isinstance(kernel, Kernel)
+        else kernel is None or isinstance(kernel, str | sk.Kernel)
+    )
 
 
 def predicts_outside(method: F) -> F:
@@ -68,7 +84,7 @@ def predicts_outside(method: F) -> F:
                 )
             probe = np.asarray(method(self, np.zeros((1, self.n_features_in_))))
             return lazily(method, self, X, probe, **options)
-        found = source_of(X) if not hasattr(X, "iloc") else None
+        found = source_of(X) if _compares_vectors(self._similarity) and may_be_outside(X) else None
         if found is None:
             return method(self, X, **options)
         source, n = found[0], found[0].shape[0]

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from krein.approximation.shared import precise
 from krein.arrays import EPS, Array
 from krein.errors import InputError, warn
 from krein.factorization import Factorization
 from krein.factorization.core import is_dense
 from krein.kernels import Evaluator, Kernel, take
-from krein.kernels.collections import rows
+from krein.kernels.collections import precise, rows
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose, rounding_of
 
 __all__ = ["solve_exactly", "solve_factored"]

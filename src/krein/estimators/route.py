@@ -26,8 +26,8 @@ from krein.kernels.collections import is_sparse
 from krein.kernels.pair_function import PairFunction
 from krein.kernels.similarities import user_written
 from krein.kernels.validation import has_only_similarities, off_sphere
+from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
-from krein.rows import RowPieces
 
 __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "announce_cost",

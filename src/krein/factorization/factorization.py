@@ -37,6 +37,7 @@ from krein.factorization.core import (
     to_dense,
 )
 from krein.factorization.dense import is_diagonal
+from krein.factorization.pieces import PieceBases
 from krein.factorization.storage import compress, dtype_name, orthonormalise
 
 __all__ = ["EPS", "Factorization"]
@@ -78,7 +79,7 @@ class Factorization:
     array([1., 1.])
     """
 
-    bases: Bases
+    bases: Bases | PieceBases
     core: Array | BlockSparse
     shift: float = 0.0
 

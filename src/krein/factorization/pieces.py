@@ -17,9 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from krein.arrays import Array, Indices, grouped
-from krein.engines import Engine
 from krein.errors import InputError, ResourceError
 from krein.factorization.bases import Bases, sparse_rows
+from krein.pieces.checkpoints import KINDS
+from krein.pieces.engines import Engine
 
 __all__ = ["Piece", "PieceBases", "Pieces"]
 
@@ -55,10 +56,13 @@ class Piece(NamedTuple):
                 yield i, slice(places.start + a, places.start + a + len(part)), part
 
 
+KINDS["Piece"] = Piece
+
+
 class Pieces:
     """The pieces of one factorization and the engine that visits them. Closing it lets go of both."""
 
-    def __init__(self, engine: Engine, held: Sequence[Any], cuts: Sequence[int], counts: Array) -> None:
+    def __init__(self, engine: Engine, held: Sequence[Any], cuts: Any, counts: Any) -> None:
         self._engine: Engine | None = engine
         self._held: Sequence[Any] | None = held
         self.cuts = np.asarray(cuts)  # (P + 1,) the first row of each piece, and n
@@ -173,7 +177,7 @@ class PieceBases:
     def members(self, i: int) -> Indices:
         return self.order[self.spans[i][0]]
 
-    # -- the five verbs ----------------------------------------------------------------------------------------------------
+    # -- the five verbs ------------------------------------------------------------------------------------------------
 
     def project(self, x: Array) -> Array:
         """Uᵀx for x of shape (n,) or (n, p)."""
@@ -203,7 +207,7 @@ class PieceBases:
         """The rows ``wanted`` of U, sparse: each has the columns of its own block alone."""
         return sparse_rows(self.by_block(wanted), len(wanted), self.ranks, self.spans)
 
-    # -- a few rows --------------------------------------------------------------------------------------------------------
+    # -- a few rows ----------------------------------------------------------------------------------------------------
 
     def by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
         """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
@@ -227,11 +231,15 @@ class PieceBases:
 
     def take(self, wanted: Indices) -> Bases:
         """Some rows as bases in memory, in the order asked for."""
-        blocks = [np.empty((0, k)) for k in self.ranks]
-        order = [np.empty(0, dtype=np.intp) for _ in self.ranks]
+        blocks: list[Array] = [np.empty((0, k)) for k in self.ranks]
+        order: list[Indices] = [np.empty(0, dtype=np.intp) for _ in self.ranks]
         for i, here, local in self.by_block(wanted):
             blocks[i], order[i] = local, here
         return Bases(tuple(blocks), np.concatenate(order))
+
+    def explicit(self) -> list[Any]:
+        """The U_i as arrays in memory."""
+        return [self.local(i, slice(None)) for i in range(len(self))]
 
     def local(self, i: int, places: Any) -> Array:
         """The rows of U_i at ``places`` within block i, in float64."""
@@ -284,7 +292,7 @@ def _lift(piece: Piece, parts: list[Array]) -> Array:
 
 
 def _gram(piece: Piece, weights: Array) -> tuple[Piece, list[Array]]:
-    out = [np.zeros((k, k)) for k in piece.columns]
+    out: list[Array] = [np.zeros((k, k)) for k in piece.columns]
     for i, places, B in piece.tiles():
         out[i] += B.T @ (B * weights[piece.order[places], None])
     return piece, out
@@ -316,7 +324,7 @@ def _some(piece: Piece, wanted: Indices) -> list[tuple[int, Indices, Array]]:
 def _fetch(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
     """(the caller's rows, their rows of B) at places within clusters."""
     blocks = {i: (places, B) for i, places, B in piece.blocks()} if wanted else {}
-    found = []
+    found: list[tuple[Indices, Array]] = []
     for i, local in wanted:
         places, B = blocks[i]
         rows = piece.order[places][local].astype(np.intp) + piece.rows.start

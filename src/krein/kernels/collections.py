@@ -1,7 +1,7 @@
 """Collections of objects: what a kernel compares.
 
-Vectors are the rows of a 2-D ndarray, of a SciPy sparse matrix, or `krein.rows.RowPieces` that lie elsewhere. Rows of
-mixed columns are `MixedRows`. Other objects (strings, graphs, indices) are the items of a 1-D ndarray, a list or a
+Vectors are the rows of a 2-D ndarray, of a SciPy sparse matrix, or `RowPieces` that lie elsewhere. Rows of mixed
+columns are `MixedRows`. Other objects (strings, graphs, indices) are the items of a 1-D ndarray, a list or a
 tuple. The functions here count objects, select them, and tell vectors from others.
 """
 
@@ -16,7 +16,7 @@ from scipy import sparse
 
 from krein.errors import InputError, KernelError
 from krein.kernels.mixed_rows import MixedRows
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "precise", "rows", "take"]
 

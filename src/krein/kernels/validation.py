@@ -36,7 +36,7 @@ from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
 from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = [
     "as_objects",

@@ -27,7 +27,7 @@ from krein.arrays import Array, strips
 from krein.errors import InputError, positive
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = [
     "Cosines",

@@ -40,9 +40,9 @@ from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EARLIER, EarlierExpansion, upgraded
+from krein.pieces.rows import RowPieces
 from krein.policy import Policy
 from krein.preprocessing import UnitSphere
-from krein.rows import RowPieces
 from krein.solvers.dense_dual import Task
 from krein.solvers.dual import Dual
 from krein.solvers.nu_svm import NuDual, NuTask
@@ -304,7 +304,10 @@ def _factorization(given: Fields) -> Factorization:
 
 def _rowless(given: Fields) -> Factorization:
     """A factorization whose rows lay elsewhere."""
-    sizes, maps, core, dtype = (given.get(name) for name in ("sizes", "maps", "core", "dtype"))
+    sizes: Any = given["sizes"]
+    maps: Any = given.get("maps")
+    core: Any = given.get("core")
+    dtype = given.get("dtype")
     _need(
         checker(Indices)(sizes) and sizes.ndim == 1 and len(sizes) and sizes.min() >= 0, "the sizes of blocks are none"
     )

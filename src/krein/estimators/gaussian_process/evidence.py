@@ -37,7 +37,7 @@ from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
 from krein.kernels import count_objects, is_vectors, take
 from krein.kernels.collections import rows
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 from krein.solvers.dense_dual import NotConverged
 
 __all__ = [

@@ -42,7 +42,7 @@ from krein.kernels.collections import rows
 from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
-from krein.rows import RowPieces
+from krein.pieces.rows import RowPieces
 
 __all__ = ["Process", "check_correction", "check_unused", "divided", "similarity_of"]
 

@@ -16,9 +16,9 @@ import numpy as np
 from tqdm import tqdm
 
 from krein.arrays import Array
-from krein.engines import Here, add, tree_sum
 from krein.errors import ResourceError
-from krein.rows import Chunk, RowPieces
+from krein.pieces.engines import Here, add, tree_sum
+from krein.pieces.rows import Chunk, RowPieces
 
 __all__ = ["OnDask", "is_dask", "lazily", "on_dask"]
 
@@ -58,7 +58,7 @@ class _Delayed:
         return np.asarray(self.block.compute(scheduler="threads"))
 
     def take(self, places: Any) -> Array:
-        return self.read()[places]
+        return np.asarray(self.read()[places])
 
 
 def _client() -> Any:
@@ -80,7 +80,7 @@ class OnDask:
 
     @property
     def n_workers(self) -> int:
-        return max(1, sum(self.client.nthreads().values()))
+        return int(max(1, sum(self.client.nthreads().values())))
 
     def visit(
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
@@ -147,9 +147,9 @@ def lazily(method: Callable[..., Any], machine: Any, X: Any, probe: Any, **optio
 
     ``probe`` is the result for one row, which tells type and shape.
     """
-    import dask
+    from dask.delayed import delayed
 
-    model = dask.delayed(machine, pure=True, traverse=False)
+    model = delayed(machine, pure=True, traverse=False)
     if hasattr(X, "npartitions") and hasattr(X, "columns"):
         import pandas as pd
 
@@ -160,12 +160,14 @@ def lazily(method: Callable[..., Any], machine: Any, X: Any, probe: Any, **optio
         empty = probe[:0]
         meta = pd.Series(empty) if empty.ndim == 1 else pd.DataFrame(empty)
         return X.map_partitions(of_frame, machine, meta=meta)
-    import dask.array as da
+    import dask.array
+
+    da: Any = dask.array
 
     def of_block(block: Any, fitted: Any) -> Any:
         return method(fitted, np.asarray(block), **options) if len(block) else probe[:0]
 
-    parts = [dask.delayed(of_block)(block, model) for block in X.to_delayed().ravel()]
+    parts = [delayed(of_block)(block, model) for block in X.to_delayed().ravel()]
     rows = X.chunks[0]
     arrays = [
         da.from_delayed(part, shape=(m, *probe.shape[1:]), dtype=probe.dtype, meta=probe[:0])

@@ -2,8 +2,8 @@
 
 A step is a function ``step(piece, *small)`` that returns (what stays, what is sent). What stays is handed to the next
 step at the same piece. What is sent is small: it is added up in a binary tree over the numbers of the pieces, so that
-the sum has the same bits whoever did the work. `Here` runs the steps in this process. `krein.distributed.OnDask` runs
-them where the rows are.
+the sum has the same bits whoever did the work. `Here` runs the steps in this process. `OnDask` in `on_dask` runs them
+where the rows are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ __all__ = ["Engine", "Here", "add", "tree_sum"]
 class Engine(Protocol):
     """Runs steps at pieces."""
 
-    n_workers: int
+    @property
+    def n_workers(self) -> int:
+        """How many pieces are visited at a time."""
+        ...
 
     def visit(
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
@@ -43,7 +46,7 @@ class Engine(Protocol):
 class Here:
     """One process, with ``n_jobs`` threads over the pieces. Between steps, what stays is a value or the name of a file.
 
-    ``checkpoints``, if given, keeps the results of named visits (`krein.checkpoints`).
+    ``checkpoints``, if given, keeps the results of named visits (`krein.pieces.checkpoints`).
     """
 
     def __init__(self, n_jobs: int = 1, verbose: int = 0, checkpoints: Any = None) -> None:

@@ -7,6 +7,7 @@ fit goes as for any array.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +15,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from krein.checkpoints import Workdir
-from krein.distributed import is_dask, on_dask
 from krein.errors import InputError, is_number
-from krein.rows import ArrayRows, RowPieces
+from krein.pieces.checkpoints import Workdir
+from krein.pieces.on_dask import is_dask, on_dask
+from krein.pieces.rows import ArrayRows, RowPieces
 from krein.sources import source_of
 
-__all__ = ["bytes_from", "in_memory", "opened"]
+__all__ = ["bytes_from", "in_memory", "may_be_outside", "opened"]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 # Rows are read into memory if they take no more than this share of the memory limit.
@@ -56,7 +57,7 @@ def opened(
     ``keep`` the rows and the files stay open when no error occurs.
     """
     limit = bytes_from(memory_limit)
-    found = source_of(X, y, workdir=workdir) if _may_be_source(X) else None
+    found = source_of(X, y, workdir=workdir) if may_be_outside(X) else None
     if found is None and limit is not None and isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
         found = ArrayRows(X), y  # an array that is there may be visited in pieces too
     if found is None:
@@ -87,9 +88,12 @@ def opened(
             files.close()
 
 
-def _may_be_source(X: Any) -> bool:
-    """A quick test, as most fits are of arrays in memory."""
-    return type(X) is not np.ndarray and not isinstance(X, list | tuple) and not issparse(X)
+def may_be_outside(X: Any) -> bool:
+    """A quick test, as most fits are of arrays in memory. A text with a suffix is a path, or one that is there."""
+    if isinstance(X, str):
+        return bool(os.path.splitext(X)[1]) or os.path.exists(X)
+    in_memory_types = (list, tuple, dict, set, frozenset, bytes, type)
+    return type(X) is not np.ndarray and not isinstance(X, in_memory_types) and not issparse(X)
 
 
 def in_memory(y: Any) -> Any:

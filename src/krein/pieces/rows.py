@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from krein.arrays import Array, Indices
-from krein.engines import Engine, Here
 from krein.errors import InputError, ResourceError
+from krein.pieces.engines import Engine, Here
 from krein.sources import Source
 from krein.sources.source import bounds_within
 
@@ -84,12 +84,11 @@ class Survey(NamedTuple):
 
 
 class RowPieces:
-    """Rows in pieces: ``held`` are the pieces or what stands for them on a cluster, ``cuts`` their first rows, and n."""
+    """Rows in pieces: ``held`` are the pieces or what stands for them on a cluster, ``cuts`` their first rows and n."""
 
-    def __init__(
-        self, source: Source, engine: Engine, held: Sequence[Any], cuts: Sequence[int], checkpoints: Any = None
-    ) -> None:
-        self.shape, self.dtype = tuple(source.shape), np.dtype(source.dtype)
+    def __init__(self, source: Source, engine: Engine, held: Sequence[Any], cuts: Any, checkpoints: Any = None) -> None:
+        self.shape: tuple[int, int] = (source.shape[0], source.shape[1])
+        self.dtype = np.dtype(source.dtype)
         self._source: Source | None = source
         self._engine: Engine | None = engine
         self.held, self.cuts = list(held), np.asarray(cuts)

@@ -21,8 +21,10 @@ import numpy as np
 from krein.arrays import Array
 from krein.errors import InputError, ResourceError
 
-__all__ = ["Workdir"]
+__all__ = ["KINDS", "Workdir"]
 
+# The named tuples that steps return, by their names: they are added where they are defined.
+KINDS: dict[str, Any] = {}
 # A finished fit leaves these files of a given folder in place; all others are its own and are removed.
 SPOOLED = ("rows.npy", "target.npy", "spool.json")
 
@@ -140,7 +142,8 @@ class Workdir:
         arrays: list[Array] = []
         structure = _encoded(result, arrays, fixed)
         with self.written(path) as file:
-            np.savez(file, structure=json.dumps(structure), **{f"a{i}": a for i, a in enumerate(arrays)})
+            held: dict[str, Any] = {f"a{i}": a for i, a in enumerate(arrays)}
+            np.savez(file, structure=json.dumps(structure), **held)
         return result
 
     def close(self, finished: bool = True) -> None:
@@ -197,11 +200,4 @@ def _decoded(value: Any, arrays: Any, fixed: Any) -> Any:
     items = [_decoded(item, arrays, fixed) for item in value["items"]]
     if value["kind"] in ("tuple", "list"):
         return items if value["kind"] == "list" else tuple(items)
-    return _kinds()[value["kind"]](*items)
-
-
-def _kinds() -> dict[str, Any]:
-    from krein.factorization.pieces import Piece
-    from krein.rows import Survey
-
-    return {"Piece": Piece, "Survey": Survey}
+    return KINDS[value["kind"]](*items)
