@@ -15,8 +15,10 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
+from krein.factorization.pieces import PieceBases
 from krein.solvers.blockwise import Blockwise, has_independent_blocks
-from krein.solvers.interior_point import InteriorPoint
+from krein.solvers.interior_point import InMemory, InteriorPoint
+from krein.solvers.interior_point_pieces import InPieces
 from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut, ends_of, restricted
@@ -217,7 +219,8 @@ def _solved(
         point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
             return point, quick.n_iter, "newton", tuple(quick.path)
-    run = InteriorPoint(problem, parts)
+    in_pieces = isinstance(problem.f.bases, PieceBases)
+    run = InteriorPoint(InPieces(problem, parts) if in_pieces else InMemory(problem, parts))
     point = _finished(run, problem, parts, tol, max_iter, verbose)
     return point, before + run.n_iter, "interior-point", tuple((before + step, gap) for step, gap in run.path)
 
