@@ -106,7 +106,7 @@ class Rows:
     Nothing here depends on other rows: they are all rows, or a few of a piece.
     """
 
-    v: Array  # (m, n), as t, z and w
+    v: Array  # (m, n), as t, z and w; 1 where a part is not live, and z and w are 0
     t: Array
     z: Array
     w: Array
@@ -120,17 +120,17 @@ class Rows:
             lower, upper = low[None], high[None]
         self.linear, self.low, self.high, self.epsilon = linear, low, high, epsilon
         self.lower, self.width = lower, upper - lower  # (m, n)
-        self.sign = np.array([[1.0], [-1.0]])[: len(lower)]
         self.live = self.width > 0.0
+        self.all_live = bool(self.live.all())
 
     def start(self, share: float) -> None:
         """Put b at this share of its range."""
         shares = np.array([[share], [1.0 - share]])[: len(self.width)]
-        self.v = np.where(self.live, shares * self.width, 1.0)
-        self.t = np.where(self.live, (1.0 - shares) * self.width, 1.0)
+        self.v = self._where_live(shares * self.width, 1.0)
+        self.t = self._where_live((1.0 - shares) * self.width, 1.0)
 
     def coefficients(self) -> Array:
-        b = (self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0)
+        b = _difference(self.lower + self._where_live(self.v))
         return np.asarray(np.clip(b, self.low, self.high))  # rounding may cross an end
 
     def ends(self, size: float) -> Ends:
@@ -138,54 +138,64 @@ class Rows:
         width = self.v + self.t
         return self.live & (self.v / width < self.z / size), self.live & (self.t / width < self.w / size)
 
-    def stiffness(self) -> tuple[Array, Array]:
-        """(m, n) the barrier's second derivative for each part, and its inverse, which is 0 where it cannot move."""
-        stiff = self.z / self.v + self.w / self.t
-        return stiff, np.where(self.live, 1.0 / np.where(self.live, stiff, 1.0), 0.0)
+    def prepare(self, shift: float) -> None:
+        """The diagonal of the Newton system, D = E + shift."""
+        self.over_v, self.over_t = 1.0 / self.v, 1.0 / self.t
+        self.stiff = self.z * self.over_v + self.w * self.over_t  # (m, n) the barrier's second derivative
+        self.soft = self._where_live(1.0 / self._where_live(self.stiff, 1.0))
+        self.loose = self.soft[0] if len(self.soft) == 1 else self.soft.sum(0)  # (n,) E⁻¹
+        self.damping = 1.0 + shift * self.loose
+        self.inverse = self.loose / self.damping  # D⁻¹
 
-    def force(self, first: Array | float, second: Array | float, multiplier: float) -> Array:
+    def gradient(self, multiplier: float) -> Array:
+        """(m, n) the derivative of the objective for each part, with the multiplier of the sum."""
+        slope = self.product - self.linear + multiplier
+        return np.stack([self.epsilon + slope, self.epsilon - slope]) if self.epsilon else slope[None]
+
+    def force(self, first: Array | float, second: Array | float, gradient: Array) -> Array:
         """(m, n) the right-hand side of the Newton step towards z v = first and w t = second."""
-        dual = self.sign * (self.product - self.linear + multiplier) + self.epsilon - self.z + self.w
-        return np.where(self.live, -dual + (first / self.v - self.z) - (second / self.t - self.w), 0.0)
+        return self._where_live(first * self.over_v - second * self.over_t - gradient)
 
-    def direction(
-        self,
-        first: Array | float,
-        second: Array | float,
-        force: Array,
-        db: Array,
-        turned: Array,
-        stiff: Array,
-        soft: Array,
-    ) -> tuple[Array, Array, Array]:
-        """dv, dz and dw of that step, where the rows move by db and their slopes by ``turned``."""
-        dv = self._share(force, db, turned, soft, stiff)
-        dz = np.where(self.live, (first - self.z * dv) / self.v - self.z, 0.0)
-        dw = np.where(self.live, (second + self.w * dv) / self.t - self.w, 0.0)
-        return dv, dz, dw
+    def wanted(self, force: Array) -> Array:
+        """(n,) E⁻¹ times the right-hand side of the rows."""
+        return _difference(force * self.soft)
 
-    def _share(self, force: Array, db: Array, turned: Array, soft: Array, stiff: Array) -> Array:
+    def shared(self, force: Array, db: Array, turned: Array) -> Array:
         """How a row's step is shared by its parts: the stiffer one by its own equation, the other takes the rest."""
         if len(force) == 1:
-            return np.where(self.live, db[None], 0.0)
-        own = soft * (force - self.sign * turned)
-        first = stiff[0] >= stiff[1]  # where one part is not live the other takes all, so that has to come second
+            return self._where_live(db[None])
+        own = self.soft * (force - np.stack([turned, -turned]))
+        first = self.stiff[0] >= self.stiff[1]  # where one part is not live the other takes all, so it comes second
         first = np.where(self.live.all(0), first, ~self.live[0])
         dv = np.empty_like(force)
         dv[0] = np.where(first, own[0], db + own[1])
         dv[1] = np.where(first, own[0] - db, own[1])
-        return np.where(self.live, dv, 0.0)
+        return self._where_live(dv)
+
+    def multipliers(self, first: Array | float, second: Array | float, dv: Array) -> tuple[Array, Array]:
+        """dz and dw of the step."""
+        dz = self._where_live((first - self.z * dv) / self.v - self.z)
+        dw = self._where_live((second + self.w * dv) / self.t - self.w)
+        return dz, dw
 
     def rate(self, dv: Array, dz: Array, dw: Array) -> float:
         """The largest relative decrease of v, t, z or w."""
-        z, w = np.where(self.live, self.z, 1.0), np.where(self.live, self.w, 1.0)
-        return float(np.max([(-dv / self.v).max(initial=0.0), (dv / self.t).max(initial=0.0),
-                             (-dz / z).max(initial=0.0), (-dw / w).max(initial=0.0)]))  # fmt: skip
+        z, w = self._where_live(self.z, 1.0), self._where_live(self.w, 1.0)
+        falls = -dv * self.over_v, dv * self.over_t, -dz / z, -dw / w
+        return float(np.max([fall.max(initial=0.0) for fall in falls]))
 
     def move(self, dv: Array, dz: Array, dw: Array, turned: Array, length: float) -> None:
         self.v, self.t = self.v + length * dv, self.t - length * dv
         self.z, self.w = self.z + length * dz, self.w + length * dw
         self.product = self.product + length * turned
+
+    def _where_live(self, parts: Array, other: float = 0.0) -> Array:
+        return parts if self.all_live else np.where(self.live, parts, other)
+
+
+def _difference(parts: Array) -> Array:
+    """(n,) of a row: its part, or the first part minus the second."""
+    return np.asarray(parts[0] if len(parts) == 1 else parts[0] - parts[1])
 
 
 def longest(rate: float) -> float:
@@ -224,33 +234,31 @@ class InMemory(Rows):
     def step(self) -> bool:
         p, f = self.problem, self.problem.f
         v, t, z, w = self.v, self.t, self.z, self.w
-        stiff, soft = self.stiffness()
-        loose = soft.sum(0)  # (n,) E⁻¹
-        inverse = loose / (1.0 + f.shift * loose)  # D⁻¹ = (E + s)⁻¹
-        if f.shift < 0.0 and not (1.0 + f.shift * loose > 0.0).all():
+        self.prepare(f.shift)
+        if f.shift < 0.0 and not (self.damping > 0.0).all():
             raise indefinite(f)
-        system = factorize(self.parts, f.rank, f.gram(inverse))
+        system = factorize(self.parts, f.rank, f.gram(self.inverse))
         if system is None:
             return nothing_to_gain(f)
-        newton = _Newton(p, system, loose, inverse)
-        short = p.total - float(self.b.sum())
+        newton = _Newton(p, system, self.loose, self.damping, self.inverse)
+        gradient, short = self.gradient(self.multiplier), p.total - float(self.b.sum())
         mu = float((z * v + w * t).sum()) / self.count
 
         def direction(
             first: Array | float, second: Array | float, refine: bool
-        ) -> tuple[Array, float, Array, Array, Array, Array]:
-            force = self.force(first, second, self.multiplier)
-            wanted = (self.sign * force * soft).sum(0)  # E⁻¹ times the right-hand side
-            db, dy, turned = newton.solve(wanted, short, refine)
-            return db, dy, turned, *self.direction(first, second, force, db, turned + dy, stiff, soft)
+        ) -> tuple[Array, float, Array, Array, Array]:
+            force = self.force(first, second, gradient)
+            db, dy, turned = newton.solve(self.wanted(force), short, refine)
+            dv = self.shared(force, db, turned + dy)
+            return turned, dy, dv, *self.multipliers(first, second, dv)
 
-        _, _, _, dv, dz, dw = direction(0.0, 0.0, False)
+        _, _, dv, dz, dw = direction(0.0, 0.0, False)
         reach = longest(self.rate(dv, dz, dw))
         after = float(((z + reach * dz) * (v + reach * dv) + (w + reach * dw) * (t - reach * dv)).sum()) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
-        db, dy, turned, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
+        turned, dy, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
         length = min(1.0, STEP_SHARE * longest(self.rate(dv, dz, dw)))
-        if not (np.isfinite(length) and np.isfinite(db).all()) or length < 1e-10:
+        if not np.isfinite(dv).all() or length < 1e-10:
             return False
         self.move(dv, dz, dw, turned, length)
         self.multiplier += length * dy
@@ -261,10 +269,9 @@ class InMemory(Rows):
 class _Newton:
     """The bordered system (E + K) x + y = E wanted, sum(x) = short."""
 
-    def __init__(self, problem: Problem, system: System, loose: Array, inverse: Array) -> None:
-        self.problem, self.system, self.loose, self.inverse = problem, system, loose, inverse
-        self.damping = 1.0 + problem.f.shift * loose
-        self.ones = self._inverse(loose / self.damping)
+    def __init__(self, problem: Problem, system: System, loose: Array, damping: Array, inverse: Array) -> None:
+        self.problem, self.system, self.loose, self.damping, self.inverse = problem, system, loose, damping, inverse
+        self.ones = self._inverse(inverse)
         self.sum = float(self.ones.sum())
 
     def _inverse(self, scaled: Array) -> Array:

@@ -13,7 +13,7 @@ Sums of H⁻¹x need no visit of their own, since H⁻¹ = D⁻¹ - D⁻¹ U X U
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +38,9 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["InPieces"]
 
+# At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
+TILE_ROWS = 2048
+
 Stored: TypeAlias = Any  # an array, the name of its .npy file, or None
 
 
@@ -55,6 +58,7 @@ class Vectors(NamedTuple):
     dz_dv: Stored = None  # (m, n), of the predictor
     dw_dv: Stored = None  # (m, n), of the predictor
     x: Stored = None  # (n,) the corrector's step of b
+    dv: Stored = None  # (m, n) the same for the parts
     turned: Stored = None  # (n,) K x
     rest: Stored = None  # (n,) the residual
 
@@ -116,7 +120,7 @@ class InPieces:
         system = factorize(self.parts, f.rank, self.grams)
         if system is None:
             return nothing_to_gain(f)
-        ones, first = (np.ascontiguousarray(column) for column in self.projected.T)  # UᵀD⁻¹1 and UᵀD⁻¹ of the predictor
+        ones, first = self.projected  # UᵀD⁻¹1 and UᵀD⁻¹ of the predictor's right-hand side
         turned_ones = system.solve(ones)
         total = self.sum_ones - float(ones @ turned_ones)
 
@@ -133,19 +137,19 @@ class InPieces:
         mu = self.complementarity / self.count
         after = (self.complementarity + reach * sums[0] + reach**2 * sums[1]) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
-        projected = self._up(both) @ np.array([1.0, centre])
-        w, y = solved(projected, float(sums[2] + centre * sums[3]), self.short)
+        fixed, centred = self._up(both)
+        w, y = solved(fixed + centre * centred, float(sums[2] + centre * sums[3]), self.short)
         here = here._replace(centre=centre, dy=0.0)
         last = np.inf
         for turn in range(REFINEMENTS + 1):
-            vectors, (projected, sums), _ = self._visit(_correct, self._down(w), here, y, turn, own=vectors)
-            here, sum_x, size = here._replace(dy=here.dy + y), float(sums[0]), float(sums[1]) or 1.0
+            vectors, (projected, sum_x), _ = self._visit(_correct, self._down(w), here, y, turn, own=vectors)
+            here = here._replace(dy=here.dy + y)
             vectors, (projected, sums), (rate,) = self._visit(_compare, self._image(projected), here, own=vectors)
-            left = float(np.sqrt(sums[0]))
-            if not np.isfinite(left) or left <= NEWTON_RESIDUAL * np.sqrt(size) or left > 0.5 * last:
+            left, size = float(np.sqrt(sums[0])), float(np.sqrt(sums[2])) or 1.0
+            if not np.isfinite(left) or left <= NEWTON_RESIDUAL * size or left > 0.5 * last:
                 break
             last = left
-            w, y = solved(self._up(projected), float(sums[1]), self.short - sum_x)
+            w, y = solved(self._up(projected)[0], float(sums[1]), self.short - sum_x)
         length = min(1.0, STEP_SHARE * longest(rate))
         if not np.isfinite(sum_x) or length < 1e-10:
             return False
@@ -178,12 +182,12 @@ class InPieces:
         return [A @ w[cols] for A, (_, cols) in zip(self.bases.maps, self.bases.spans, strict=True)]
 
     def _up(self, sums: list[Array]) -> Array:
-        """Uᵀx from Bᵀx."""
-        return np.concatenate([A.T @ part for A, part in zip(self.bases.maps, sums, strict=True)])
+        """(p, r) xᵀU from xᵀB, for p vectors."""
+        return np.concatenate([part @ A for A, part in zip(self.bases.maps, sums, strict=True)], axis=1)
 
     def _image(self, sums: list[Array]) -> list[Array]:
-        """M Uᵀx from Bᵀx, ready to be lifted."""
-        return self._down(self.problem.f.core @ self._up(sums))
+        """M Uᵀx from xᵀB, ready to be lifted."""
+        return self._down(self.problem.f.core @ self._up(sums)[0])
 
 
 def _joined(left: Any, right: Any) -> Any:
@@ -195,11 +199,13 @@ def _joined(left: Any, right: Any) -> Any:
 
 
 class _Tile(Rows):
-    """Rows of a piece with what the Newton system needs of them."""
+    """Some rows of a piece, with their rows of B cluster by cluster, and what the Newton system needs of them."""
 
-    def __init__(self, held: Vectors, places: slice, task: Task) -> None:
+    def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Task) -> None:
+        self.blocks, self.places = blocks, slice(blocks[0][1].start, blocks[-1][1].stop)
+        places = self.places
         super().__init__(held.linear[places], held.low[places], held.high[places], task.epsilon)
-        self.shift = task.shift
+        self.held = held
         if held.v is not None:
             self.v, self.t = held.v[:, places], held.t[:, places]
         if held.z is not None:
@@ -207,23 +213,40 @@ class _Tile(Rows):
         if held.product is not None:
             self.product = held.product[places]
 
-    def prepare(self) -> None:
-        self.stiff, self.soft = self.stiffness()
-        self.loose = self.soft.sum(0)  # E⁻¹
-        self.damping = 1.0 + self.shift * self.loose
-        self.inverse = self.loose / self.damping  # D⁻¹ = (E + s)⁻¹
+    def lift(self, parts: list[Array]) -> Array:
+        """The rows of B times these parts."""
+        return np.concatenate([B @ parts[i] for i, _, B in self.blocks])
 
-    def wanted(self, force: Array) -> Array:
-        """E⁻¹ times the right-hand side."""
-        return np.asarray((self.sign * force * self.soft).sum(0))
+    def project(self, sums: list[Array], *vectors: Array) -> None:
+        """Add xᵀB to the sums, for each of the vectors."""
+        for i, places, B in self.blocks:
+            for j, x in enumerate(vectors):  # a product with two at once measured slower
+                sums[i][j] += x[places.start - self.places.start : places.stop - self.places.start] @ B
 
-    def aim(self, held: Vectors, places: slice, here: Course) -> None:
-        """The corrector's right-hand side."""
-        self.first, self.second = here.centre - held.dz_dv[:, places], here.centre + held.dw_dv[:, places]
-        self.pull = self.force(self.first, self.second, here.multiplier)
+    def gram(self, weights: Array, sums: list[Array]) -> None:
+        """Add the Gram matrices BᵀDB to the sums."""
+        roots = np.sqrt(np.maximum(weights, 0.0))[:, None]
+        for i, places, B in self.blocks:
+            scaled = B * roots[places.start - self.places.start : places.stop - self.places.start]
+            sums[i] += scaled.T @ scaled
 
-    def corrector(self, x: Array, turned: Array, dy: float) -> tuple[Array, Array, Array]:
-        return self.direction(self.first, self.second, self.pull, x, turned + dy, self.stiff, self.soft)
+    def aims(self, centre: float) -> tuple[Array, Array]:
+        """What the corrector wants z v and w t to be."""
+        return centre - self.held.dz_dv[:, self.places], centre + self.held.dw_dv[:, self.places]
+
+
+def _tiles(piece: Piece, held: Vectors, task: Task) -> Iterator[tuple[slice, _Tile]]:
+    """The rows of a piece in tiles, which have several clusters where those are small."""
+    blocks: list[tuple[int, slice, Array]] = []
+    for block in piece.tiles():
+        blocks.append(block)
+        if block[1].stop - blocks[0][1].start >= TILE_ROWS:
+            tile = _Tile(held, blocks, task)
+            yield tile.places, tile
+            blocks = []
+    if blocks:
+        tile = _Tile(held, blocks, task)
+        yield tile.places, tile
 
 
 def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: float) -> Any:
@@ -231,11 +254,10 @@ def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: f
     held = Vectors(*(np.asarray(a, dtype=np.float64)[piece.order] for a in given))
     new = _Kept(piece, task, v=_parts(task), t=_parts(task))
     sums = _sums(piece)
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
+    for places, rows in _tiles(piece, held, task):
         rows.start(share)
         new.v[:, places], new.t[:, places] = rows.v, rows.t
-        sums[i] += B.T @ rows.coefficients()
+        rows.project(sums, rows.coefficients())
     kept = new.into(held, 0, linear=held.linear, low=held.low, high=held.high)
     return kept, ((sums,), np.zeros(1))
 
@@ -243,9 +265,8 @@ def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: f
 def _multiply(piece: Piece, kept: Vectors, task: Task, image: list[Array]) -> Any:
     """The first K b; send the sum of its slopes."""
     held, new, slopes = kept.opened(), _Kept(piece, task, product=()), 0.0
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
-        new.product[places] = B @ image[i] + task.shift * rows.coefficients()
+    for places, rows in _tiles(piece, held, task):
+        new.product[places] = rows.lift(image) + task.shift * rows.coefficients()
         slopes += float(np.abs(new.product[places] - rows.linear).sum())
     return new.into(kept, 0), ((slopes,), np.zeros(1))
 
@@ -258,23 +279,20 @@ def _advance(
     new = _Kept(piece, task, v=m, t=m, z=m, w=m, product=())
     grams, projected = [np.zeros((k, k)) for k in piece.columns], _sums(piece, 2)
     sums, damping = np.zeros(8), np.inf
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
+    for places, rows in _tiles(piece, held, task):
         if course is None:
             rows.z = rows.w = np.where(rows.live, size, 0.0)
         else:
-            rows.prepare()
-            rows.aim(held, places, course)
-            turned = held.turned[places]
-            rows.move(*rows.corrector(held.x[places], turned, course.dy), turned, course.length)
+            dv = held.dv[:, places]
+            dz, dw = rows.multipliers(*rows.aims(course.centre), dv)
+            rows.move(dv, dz, dw, held.turned[places], course.length)
         new.v[:, places], new.t[:, places], new.z[:, places], new.w[:, places] = rows.v, rows.t, rows.z, rows.w
         new.product[places] = rows.product
-        rows.prepare()
+        rows.prepare(task.shift)
         b, slope = rows.coefficients(), rows.product - rows.linear + multiplier
-        scaled = rows.wanted(rows.force(0.0, 0.0, multiplier)) / rows.damping
-        weighted = B * np.sqrt(np.maximum(rows.inverse, 0.0))[:, None]
-        grams[i] += weighted.T @ weighted
-        projected[i] += B.T @ np.column_stack([rows.inverse, scaled])
+        scaled = rows.wanted(rows.force(0.0, 0.0, rows.gradient(multiplier))) / rows.damping
+        rows.gram(rows.inverse, grams)
+        rows.project(projected, rows.inverse, scaled)
         objective = 0.5 * b @ rows.product - rows.linear @ b + task.epsilon * np.abs(b).sum()
         own = excess(slope, b, rows.low, rows.high, task.epsilon).sum()
         sums += [
@@ -282,7 +300,7 @@ def _advance(
             objective, own, np.abs(rows.product).sum(),
         ]  # fmt: skip
         damping = min(damping, float(rows.damping.min()))
-    gone = dict.fromkeys(("dz_dv", "dw_dv", "x", "turned", "rest"))
+    gone = dict.fromkeys(("dz_dv", "dw_dv", "x", "dv", "turned", "rest"))
     return new.into(kept._replace(**gone), slot), ((grams, projected, sums), np.array([-damping]))
 
 
@@ -290,19 +308,20 @@ def _predict(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here:
     """The predictor; send how far it may go, the sums of centring, and the corrector's two parts projected."""
     held, new = kept.opened(), _Kept(piece, task, dz_dv=_parts(task), dw_dv=_parts(task))
     projected, sums, rate = _sums(piece, 2), np.zeros(4), 0.0
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
-        rows.prepare()
-        force, image = rows.force(0.0, 0.0, here.multiplier), B @ lifted[i]
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        gradient, image = rows.gradient(here.multiplier), rows.lift(lifted)
+        force = rows.force(0.0, 0.0, gradient)
         db = rows.wanted(force) / rows.damping - rows.inverse * (here.dy + image)
         turned = image + task.shift * db  # K db, up to the rounding of the solved system
-        dv, dz, dw = rows.direction(0.0, 0.0, force, db, turned + here.dy, rows.stiff, rows.soft)
+        dv = rows.shared(force, db, turned + here.dy)
+        dz, dw = rows.multipliers(0.0, 0.0, dv)
         rate = float(np.maximum(rate, rows.rate(dv, dz, dw)))
         crossed_z, crossed_w = dz * dv, dw * dv
         new.dz_dv[:, places], new.dw_dv[:, places] = crossed_z, crossed_w
-        fixed = rows.wanted(rows.force(-crossed_z, crossed_w, here.multiplier)) / rows.damping
-        centred = rows.wanted(np.where(rows.live, 1.0 / rows.v - 1.0 / rows.t, 0.0)) / rows.damping
-        projected[i] += B.T @ np.column_stack([fixed, centred])
+        fixed = rows.wanted(rows.force(-crossed_z, crossed_w, gradient)) / rows.damping
+        centred = rows.wanted(rows.over_v - rows.over_t) / rows.damping
+        rows.project(projected, fixed, centred)
         linear = (rows.z - rows.w) * dv + dz * rows.v + dw * rows.t
         sums += [linear.sum(), (crossed_z - crossed_w).sum(), fixed.sum(), centred.sum()]
     return new.into(kept, 0), ((projected, sums), np.array([rate]))
@@ -311,45 +330,50 @@ def _predict(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here:
 def _correct(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here: Course, dy: float, turn: int) -> Any:
     """The corrector's x, or what refinement adds to it; send Uᵀx."""
     held, new = kept.opened(), _Kept(piece, task, x=())
-    projected, sums = _sums(piece), np.zeros(2)
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
-        rows.prepare()
-        rows.aim(held, places, here)
-        wanted = rows.wanted(rows.pull)
-        scaled = rows.inverse * held.rest[places] if turn else wanted / rows.damping
-        x = scaled - rows.inverse * (dy + B @ lifted[i])
-        new.x[places] = held.x[places] + x if turn else x
-        projected[i] += B.T @ new.x[places]
-        sums += [new.x[places].sum(), np.square(_divided(wanted, rows.loose)).sum()]
-    return new.into(kept, turn % 2), ((projected, sums), np.zeros(1))
+    projected, total = _sums(piece), 0.0
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        if turn:
+            scaled = rows.inverse * held.rest[places]
+        else:
+            force = rows.force(*rows.aims(here.centre), rows.gradient(here.multiplier))
+            scaled = rows.wanted(force) / rows.damping
+        x = scaled - rows.inverse * (dy + rows.lift(lifted))
+        new.x[places] = x = held.x[places] + x if turn else x
+        rows.project(projected, x)
+        total += float(x.sum())
+    return new.into(kept, turn % 2), ((projected, total), np.zeros(1))
 
 
 def _compare(piece: Piece, kept: Vectors, task: Task, image: list[Array], here: Course) -> Any:
     """K x and the residual; send the residual's size and projection, and how far the step may go."""
-    held, new = kept.opened(), _Kept(piece, task, turned=(), rest=())
-    projected, sums, rate = _sums(piece), np.zeros(2), 0.0
-    for i, places, B in piece.tiles():
-        rows = _Tile(held, places, task)
-        rows.prepare()
-        rows.aim(held, places, here)
-        x = held.x[places]
-        turned = B @ image[i] + task.shift * x
-        force = _divided(rows.wanted(rows.pull) - x, rows.loose) - turned - here.dy
-        rest = np.where(rows.loose > 0.0, force, 0.0)
-        new.turned[places], new.rest[places] = turned, rest
-        rate = float(np.maximum(rate, rows.rate(*rows.corrector(x, turned, here.dy))))
-        projected[i] += B.T @ (rows.inverse * rest)
-        sums += [rest @ rest, (rows.inverse * rest).sum()]
+    held, new = kept.opened(), _Kept(piece, task, dv=_parts(task), turned=(), rest=())
+    projected, sums, rate = _sums(piece), np.zeros(3), 0.0
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        aims, x = rows.aims(here.centre), held.x[places]
+        force = rows.force(*aims, rows.gradient(here.multiplier))
+        turned, wanted, moving = rows.lift(image) + task.shift * x, rows.wanted(force), rows.loose > 0.0
+        E = 1.0 / np.where(moving, rows.loose, np.inf)
+        rest = np.where(moving, E * (wanted - x) - turned - here.dy, 0.0)
+        dv = rows.shared(force, x, turned + here.dy)
+        new.dv[:, places], new.turned[places], new.rest[places] = dv, turned, rest
+        rate = float(np.maximum(rate, rows.rate(dv, *rows.multipliers(*aims, dv))))
+        scaled = rows.inverse * rest
+        rows.project(projected, scaled)
+        sums += [rest @ rest, scaled.sum(), np.square(E * wanted).sum()]
     return new.into(kept, 0), ((projected, sums), np.array([rate]))
 
 
 def _point(piece: Piece, kept: Vectors, task: Task, size: float) -> tuple[Any, ...]:
     """b, K b and the ends of b, in the order of the caller."""
     held, back = kept.opened(), np.argsort(piece.order)
-    rows = _Tile(held, slice(None), task)
-    low, high = rows.ends(size)
-    return rows.coefficients()[back], rows.product[back], low[:, back], high[:, back]
+    m = len(back)
+    b, product, low, high = np.empty(m), np.empty(m), *np.empty((2, *_parts(task), m), dtype=bool)
+    for places, rows in _tiles(piece, held, task):
+        b[places], product[places] = rows.coefficients(), rows.product
+        low[:, places], high[:, places] = rows.ends(size)
+    return b[back], product[back], low[:, back], high[:, back]
 
 
 def _parts(task: Task) -> tuple[int, ...]:
@@ -357,12 +381,8 @@ def _parts(task: Task) -> tuple[int, ...]:
     return (2 if task.epsilon else 1,)
 
 
-def _sums(piece: Piece, *columns: int) -> list[Array]:
-    return [np.zeros((k, *columns)) for k in piece.columns]
-
-
-def _divided(a: Array, by: Array) -> Array:
-    return np.divide(a, by, out=np.zeros_like(a), where=by > 0.0)
+def _sums(piece: Piece, n_vectors: int = 1) -> list[Array]:
+    return [np.zeros((n_vectors, k)) for k in piece.columns]
 
 
 class _Kept:
