@@ -277,7 +277,8 @@ def _advance(
     """Take the step; send the Gram matrices of D⁻¹, two projections, and what the point is judged by."""
     held, m = kept.opened(), _parts(task)
     new = _Kept(piece, task, v=m, t=m, z=m, w=m, product=())
-    grams, projected = [np.zeros((k, k)) for k in piece.columns], _sums(piece, 2)
+    grams: list[Array] = [np.zeros((k, k)) for k in piece.columns]
+    projected = _sums(piece, 2)
     sums, damping = np.zeros(8), np.inf
     for places, rows in _tiles(piece, held, task):
         if course is None:
