@@ -115,7 +115,7 @@ class InPieces:
 
     def step(self) -> bool:
         f = self.problem.f
-        if not self.definite:
+        if f.shift < 0.0 and not self.least_damping > 0.0:
             raise indefinite(f)
         system = factorize(self.parts, f.rank, self.grams)
         if system is None:
@@ -164,7 +164,7 @@ class InPieces:
         p = self.problem
         self.vectors, (grams, projected, sums), (damping,) = self._visit(_advance, course, size, self.multiplier, slot)
         self.grams = [A.T @ G @ A for A, G in zip(self.bases.maps, grams, strict=True)]
-        self.projected, self.definite = self._up(projected), -damping > 0.0
+        self.projected, self.least_damping = self._up(projected), -damping
         self.sum_ones, self.sum_first, self.complementarity, count, sum_b, self.objective, own, products = sums.tolist()
         self.count, self.short = 2.0 * count, p.total - sum_b
         self.excess = own + self.multiplier * self.short
@@ -202,10 +202,10 @@ class _Tile(Rows):
     """Some rows of a piece, with their rows of B cluster by cluster, and what the Newton system needs of them."""
 
     def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Task) -> None:
-        self.blocks, self.places = blocks, slice(blocks[0][1].start, blocks[-1][1].stop)
-        places = self.places
+        places = slice(blocks[0][1].start, blocks[-1][1].stop)
         super().__init__(held.linear[places], held.low[places], held.high[places], task.epsilon)
-        self.held = held
+        self.held, self.blocks, self.places = held, blocks, places
+        self.within = [slice(here.start - places.start, here.stop - places.start) for _, here, _ in blocks]
         if held.v is not None:
             self.v, self.t = held.v[:, places], held.t[:, places]
         if held.z is not None:
@@ -219,15 +219,15 @@ class _Tile(Rows):
 
     def project(self, sums: list[Array], *vectors: Array) -> None:
         """Add xᵀB to the sums, for each of the vectors."""
-        for i, places, B in self.blocks:
+        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
             for j, x in enumerate(vectors):  # a product with two at once measured slower
-                sums[i][j] += x[places.start - self.places.start : places.stop - self.places.start] @ B
+                sums[i][j] += x[here] @ B
 
     def gram(self, weights: Array, sums: list[Array]) -> None:
         """Add the Gram matrices BᵀDB to the sums."""
         roots = np.sqrt(np.maximum(weights, 0.0))[:, None]
-        for i, places, B in self.blocks:
-            scaled = B * roots[places.start - self.places.start : places.stop - self.places.start]
+        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
+            scaled = B * roots[here]
             sums[i] += scaled.T @ scaled
 
     def aims(self, centre: float) -> tuple[Array, Array]:
