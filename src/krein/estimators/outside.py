@@ -1,8 +1,8 @@
 """X from anywhere for every machine: decorators of `fit` and of what predicts.
 
 `fits_outside` opens X (`krein.pieces.opening`), so that a fit sees an array in memory or `RowPieces`, and lets go of
-all rows when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy collection of
-predictions, anything else an array.
+all rows when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy
+collection of predictions, anything else an array.
 """
 
 from __future__ import annotations

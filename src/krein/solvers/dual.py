@@ -15,8 +15,10 @@ import numpy as np
 from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
+from krein.factorization.pieces import PieceBases
 from krein.solvers.blockwise import Blockwise, has_independent_blocks
-from krein.solvers.interior_point import InteriorPoint
+from krein.solvers.interior_point import InMemory, InteriorPoint
+from krein.solvers.interior_point_pieces import InPieces
 from krein.solvers.newton import Newton
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut, ends_of, restricted
@@ -55,6 +57,10 @@ RANGE_GROWTH = 100.0
 CUT_DISTANCE = 0.01
 # The bases are copied if the dual has at most this share of the rows. Otherwise the other rows are fixed at zero.
 COPIED_SHARE = 0.5
+# Rows that lie in pieces are copied into memory if they hold at most this many numbers of U.
+COPIED_NUMBERS = 2**24
+# Beyond this many rows in pieces there is no polish, whose vectors of n numbers lie in memory.
+POLISHED_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +144,7 @@ def solve_dual(
         "blockwise" solves blocks without coupling one by one, thousands at a time; "auto" takes it if blocks have few
         rows for their rank. "newton" is faster for many rows and a small coupled core. If either does not reach
         ``tol``, the interior point continues: 10 to 40 steps, each with one `gram`, one Cholesky factorization of the
-        core and about 8 products.
+        core and about 8 products. Rows in pieces are left to it by "auto": a step visits them 4 times.
     verbose : int, default=0
         Whether a progress bar is shown.
 
@@ -146,7 +152,8 @@ def solve_dual(
     -------
     Dual
         The solution. An active-set polish has set bounds and zeros exactly and solved for the free rows. If the
-        solution is not unique (dependent free rows, shift 0), it is one of them.
+        solution is not unique (dependent free rows, shift 0), it is one of them. More than 4,000,000 rows in pieces
+        are not polished: the solution then is the first whose gap is at most ``tol``.
 
     Raises
     ------
@@ -200,7 +207,7 @@ def _solved(
     if forced is not None:
         return forced, 0, "interior-point", ()
     before = 0
-    if method == "blockwise" or (method == "auto" and _suits_blockwise(problem)):
+    if method == "blockwise" or (method == "auto" and not _in_pieces(problem.f) and _suits_blockwise(problem)):
         blockwise = Blockwise(problem, start)
         found = blockwise.reach(tol, max_iter, verbose)
         if found is not None and found.gap <= tol:
@@ -212,13 +219,16 @@ def _solved(
     if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
-    if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
+    if method == "newton" or (method == "auto" and not _in_pieces(problem.f) and _suits_newton(problem, parts)):
         quick = Newton(problem, parts, start)
         point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
             return point, quick.n_iter, "newton", tuple(quick.path)
-    run = InteriorPoint(problem, parts)
-    point = _finished(run, problem, parts, tol, max_iter, verbose)
+    run = InteriorPoint(InPieces(problem, parts) if _in_pieces(problem.f) else InMemory(problem, parts))
+    if _in_pieces(problem.f) and len(problem.linear) > POLISHED_ROWS:
+        point = run.reach(tol, max_iter, verbose)
+    else:
+        point = _finished(run, problem, parts, tol, max_iter, verbose)
     return point, before + run.n_iter, "interior-point", tuple((before + step, gap) for step, gap in run.path)
 
 
@@ -282,6 +292,10 @@ def _touches(b: Array, cut: Problem, whole: Problem) -> bool:
     return bool((up & (cut.high < whole.high)).any() or (down & (cut.low > whole.low)).any())
 
 
+def _in_pieces(f: Factorization) -> bool:
+    return isinstance(f.bases, PieceBases)
+
+
 def _suits_blockwise(problem: Problem) -> bool:
     """Whether no blocks are coupled and they have few rows for their rank."""
     if not has_independent_blocks(problem.f):
@@ -343,7 +357,7 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
     n = f.shape[0]
     if len(rows) == n and np.array_equal(rows, np.arange(n)):
         return Problem(f, g, lo, hi, float(total), float(epsilon))
-    if len(rows) <= COPIED_SHARE * n:
+    if len(rows) <= COPIED_SHARE * n and not (_in_pieces(f) and len(rows) * max(f.ranks) > COPIED_NUMBERS):
         some = restricted(f, rows) if has_independent_blocks(f) else cut(f, rows)
         return Problem(some, g, lo, hi, float(total), float(epsilon))
     for i, part in enumerate(vectors):

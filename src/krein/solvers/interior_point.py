@@ -8,6 +8,9 @@ eliminated first, so that the Newton matrix keeps its form and only D changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
 import numpy as np
 from tqdm import tqdm
 
@@ -17,7 +20,17 @@ from krein.factorization import Factorization
 from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.woodbury import Part, System, factorize
 
-__all__ = ["InteriorPoint"]
+__all__ = [
+    "InMemory",
+    "InteriorPoint",
+    "Iterate",
+    "Mark",
+    "Rows",
+    "first_share",
+    "indefinite",
+    "longest",
+    "nothing_to_gain",
+]
 
 # The Newton system is refined to this relative residual, in at most REFINEMENTS steps; 1e-6 stalled for C = 1000.
 NEWTON_RESIDUAL = 1e-9
@@ -29,58 +42,181 @@ PATIENCE = 12
 FIRST_PATIENCE = 40
 
 
-class InteriorPoint:
-    """The state of the method; each call of `reach` continues where the last one stopped."""
+class Mark(NamedTuple):
+    """A point of the path: its gap, and a function that brings the point itself and its ends."""
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
-        self._state = _State(problem, parts)
-        self.best = self._state.judge()
-        self.ends = self._state.ends()  # which parts of the best point seem to lie at their lower and upper end
+    gap: float
+    excess: float
+    found: Callable[[], tuple[Point, Ends]]
+
+
+class Iterate(Protocol):
+    """What moves: the rows in memory here, or in pieces in `interior_point_pieces`."""
+
+    def step(self) -> bool:
+        """One predictor-corrector step; False where rounding leaves nothing to gain."""
+        ...
+
+    def judge(self) -> Mark: ...
+
+
+class InteriorPoint:
+    """The method with its iterate; each call of `reach` continues where the last one stopped."""
+
+    def __init__(self, iterate: Iterate) -> None:
+        self._iterate = iterate
+        self._best = iterate.judge()
         self.n_iter = 0
-        self.path = [(0, self.best.gap)]  # the gap after so many steps
+        self.path = [(0, self._best.gap)]  # the gap after so many steps
         self._stuck = False
+
+    @property
+    def best(self) -> Point:
+        return self._best.found()[0]
+
+    @property
+    def ends(self) -> Ends:
+        """Which parts of the best point seem to lie at their lower and upper end."""
+        return self._best.found()[1]
 
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
         """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
         since, least = 0, np.inf
         with tqdm(total=max_iter, initial=self.n_iter, desc="interior point", disable=verbose <= 0) as bar:
-            while self.best.gap > tol and self.n_iter < max_iter and not self._stuck:
-                if not self._state.step():
+            while self._best.gap > tol and self.n_iter < max_iter and not self._stuck:
+                if not self._iterate.step():
                     self._stuck = True
                     break
                 self.n_iter += 1
-                point = self._state.judge()
-                self.path.append((self.n_iter, point.gap))
-                since = 0 if abs(point.excess) < 0.9 * least else since + 1
-                least = min(least, abs(point.excess))
-                if point.gap < self.best.gap:
-                    self.best, self.ends = point, self._state.ends()
-                self._stuck = since >= (FIRST_PATIENCE if self.best.gap > 1.0 else PATIENCE)
+                mark = self._iterate.judge()
+                self.path.append((self.n_iter, mark.gap))
+                since = 0 if abs(mark.excess) < 0.9 * least else since + 1
+                least = min(least, abs(mark.excess))
+                if mark.gap < self._best.gap:
+                    self._best = mark
+                self._stuck = since >= (FIRST_PATIENCE if self._best.gap > 1.0 else PATIENCE)
                 bar.update()
-                bar.set_postfix(gap=f"{self.best.gap:.2g}")
+                bar.set_postfix(gap=f"{self._best.gap:.2g}")
         return self.best
 
 
-class _State:
-    """The iterate: v + t = width for every live part, multipliers z of v >= 0 and w of t >= 0, and the sum's."""
+class Rows:
+    """Rows of the iterate: v + t = width for every live part, with multipliers z of v >= 0 and w of t >= 0.
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
-        self.problem, self.parts = problem, parts
-        low, high = problem.low, problem.high
-        if problem.epsilon:
+    Nothing here depends on other rows: they are all rows, or a few of a piece.
+    """
+
+    v: Array  # (m, n), as t, z and w; 1 where a part is not live, and z and w are 0
+    t: Array
+    z: Array
+    w: Array
+    product: Array  # (n,) K b
+
+    def __init__(self, linear: Array, low: Array, high: Array, epsilon: float) -> None:
+        if epsilon:
             lower = np.stack([np.maximum(low, 0.0), np.maximum(-high, 0.0)])
             upper = np.stack([np.maximum(high, 0.0), np.maximum(-low, 0.0)])
         else:
             lower, upper = low[None], high[None]
-        self.lower, width = lower, upper - lower  # (m, n)
-        self.sign = np.array([[1.0], [-1.0]])[: len(width)]
-        self.live = width > 0.0
+        self.linear, self.low, self.high, self.epsilon = linear, low, high, epsilon
+        self.lower, self.width = lower, upper - lower  # (m, n)
+        self.live = self.width > 0.0
+        self.all_live = bool(self.live.all())
+
+    def start(self, share: float) -> None:
+        """Put b at this share of its range."""
+        shares = np.array([[share], [1.0 - share]])[: len(self.width)]
+        self.v = self._where_live(shares * self.width, 1.0)
+        self.t = self._where_live((1.0 - shares) * self.width, 1.0)
+
+    def coefficients(self) -> Array:
+        b = _difference(self.lower + self._where_live(self.v))
+        return np.asarray(np.clip(b, self.low, self.high))  # rounding may cross an end
+
+    def ends(self, size: float) -> Ends:
+        """Which parts lie at an end: their distance is less than its multiplier, which is in units of ``size``."""
+        width = self.v + self.t
+        return self.live & (self.v / width < self.z / size), self.live & (self.t / width < self.w / size)
+
+    def prepare(self, shift: float) -> None:
+        """The diagonal of the Newton system, D = E + shift."""
+        self.over_v, self.over_t = 1.0 / self.v, 1.0 / self.t
+        self.stiff = self.z * self.over_v + self.w * self.over_t  # (m, n) the barrier's second derivative
+        self.soft = self._where_live(1.0 / self._where_live(self.stiff, 1.0))
+        self.loose = self.soft[0] if len(self.soft) == 1 else self.soft.sum(0)  # (n,) E⁻¹
+        self.damping = 1.0 + shift * self.loose
+        self.inverse = self.loose / self.damping  # D⁻¹
+
+    def gradient(self, multiplier: float) -> Array:
+        """(m, n) the derivative of the objective for each part, with the multiplier of the sum."""
+        slope = self.product - self.linear + multiplier
+        return np.stack([self.epsilon + slope, self.epsilon - slope]) if self.epsilon else slope[None]
+
+    def force(self, first: Array | float, second: Array | float, gradient: Array) -> Array:
+        """(m, n) the right-hand side of the Newton step towards z v = first and w t = second."""
+        return self._where_live(first * self.over_v - second * self.over_t - gradient)
+
+    def wanted(self, force: Array) -> Array:
+        """(n,) E⁻¹ times the right-hand side of the rows."""
+        return _difference(force * self.soft)
+
+    def shared(self, force: Array, db: Array, turned: Array) -> Array:
+        """How a row's step is shared by its parts: the stiffer one by its own equation, the other takes the rest."""
+        if len(force) == 1:
+            return self._where_live(db[None])
+        own = self.soft * (force - np.stack([turned, -turned]))
+        first = self.stiff[0] >= self.stiff[1]  # where one part is not live the other takes all, so it comes second
+        first = np.where(self.live.all(0), first, ~self.live[0])
+        dv = np.empty_like(force)
+        dv[0] = np.where(first, own[0], db + own[1])
+        dv[1] = np.where(first, own[0] - db, own[1])
+        return self._where_live(dv)
+
+    def multipliers(self, first: Array | float, second: Array | float, dv: Array) -> tuple[Array, Array]:
+        """dz and dw of the step."""
+        dz = self._where_live((first - self.z * dv) / self.v - self.z)
+        dw = self._where_live((second + self.w * dv) / self.t - self.w)
+        return dz, dw
+
+    def rate(self, dv: Array, dz: Array, dw: Array) -> float:
+        """The largest relative decrease of v, t, z or w."""
+        z, w = self._where_live(self.z, 1.0), self._where_live(self.w, 1.0)
+        falls = -dv * self.over_v, dv * self.over_t, -dz / z, -dw / w
+        return float(np.max([fall.max(initial=0.0) for fall in falls]))
+
+    def move(self, dv: Array, dz: Array, dw: Array, turned: Array, length: float) -> None:
+        self.v, self.t = self.v + length * dv, self.t - length * dv
+        self.z, self.w = self.z + length * dz, self.w + length * dw
+        self.product = self.product + length * turned
+
+    def _where_live(self, parts: Array, other: float = 0.0) -> Array:
+        return parts if self.all_live else np.where(self.live, parts, other)
+
+
+def _difference(parts: Array) -> Array:
+    """(n,) of a row: its part, or the first part minus the second."""
+    return np.asarray(parts[0] if len(parts) == 1 else parts[0] - parts[1])
+
+
+def longest(rate: float) -> float:
+    """How far one may go, at most 1 / STEP_SHARE, before a number that falls at this rate is negative."""
+    return 1.0 / max(rate, STEP_SHARE) if np.isfinite(rate) else 0.0
+
+
+def first_share(problem: Problem) -> float:
+    """Where b starts in its range, so that its sum is right."""
+    reach = float((problem.high - problem.low).sum())
+    return float(np.clip((problem.total - float(problem.low.sum())) / reach, 0.02, 0.98))
+
+
+class InMemory(Rows):
+    """The iterate of all rows, and the multiplier of their sum."""
+
+    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
+        super().__init__(problem.linear, problem.low, problem.high, problem.epsilon)
+        self.problem, self.parts = problem, parts
         self.count = 2 * int(self.live.sum())
-        reach = float((high - low).sum())
-        share = np.clip((problem.total - float(low.sum())) / reach, 0.02, 0.98)
-        shares = np.array([[share], [1.0 - share]])[: len(width)]
-        self.v = np.where(self.live, shares * width, 1.0)
-        self.t = np.where(self.live, (1.0 - shares) * width, 1.0)
+        self.start(first_share(problem))
         self.multiplier = 0.0
         self.b = self.coefficients()
         self.product = problem.multiply(self.b)
@@ -89,98 +225,53 @@ class _State:
         self.z = np.where(self.live, size, 0.0)
         self.w = np.where(self.live, size, 0.0)
 
-    def coefficients(self) -> Array:
-        b = (self.sign * (self.lower + np.where(self.live, self.v, 0.0))).sum(0)
-        return np.asarray(np.clip(b, self.problem.low, self.problem.high))  # rounding may cross an end
-
-    def judge(self) -> Point:
-        return self.problem.point(self.b, self.multiplier, self.product)
-
-    def ends(self) -> Ends:
-        """Which rows' b lie at an end: their distance is less than its multiplier, each in its own unit."""
-        width = self.v + self.t
-        size = max(float(np.abs(self.problem.linear).mean()), self.problem.epsilon)
-        size = size or float(np.abs(self.product).mean()) or 1.0
-        return self.live & (self.v / width < self.z / size), self.live & (self.t / width < self.w / size)
+    def judge(self) -> Mark:
+        point = self.problem.point(self.b, self.multiplier, self.product)
+        size = max(float(np.abs(self.linear).mean()), self.epsilon) or float(np.abs(self.product).mean()) or 1.0
+        found = point, self.ends(size)
+        return Mark(point.gap, point.excess, lambda: found)
 
     def step(self) -> bool:
-        """One predictor-corrector step; False where rounding leaves nothing to gain."""
         p, f = self.problem, self.problem.f
         v, t, z, w = self.v, self.t, self.z, self.w
-        stiff = z / v + w / t  # (m, n) the barrier's second derivative for each part
-        soft = np.where(self.live, 1.0 / np.where(self.live, stiff, 1.0), 0.0)
-        loose = soft.sum(0)  # (n,) E⁻¹
-        inverse = loose / (1.0 + f.shift * loose)  # D⁻¹ = (E + s)⁻¹
-        if f.shift < 0.0 and not (1.0 + f.shift * loose > 0.0).all():
-            raise _indefinite(f)
-        system = factorize(self.parts, f.rank, f.gram(inverse))
+        self.prepare(f.shift)
+        if f.shift < 0.0 and not (self.damping > 0.0).all():
+            raise indefinite(f)
+        system = factorize(self.parts, f.rank, f.gram(self.inverse))
         if system is None:
-            if f.smallest_eigenvalue() < -1e-8 * max(f.ends().largest, 0.0):
-                raise _indefinite(f)
-            return False
-        newton = _Newton(p, system, loose, inverse)
-        dual = self.sign * (self.product - p.linear + self.multiplier) + p.epsilon - z + w  # (m, n)
-        short = p.total - float(self.b.sum())
+            return nothing_to_gain(f)
+        newton = _Newton(p, system, self.loose, self.damping, self.inverse)
+        gradient, short = self.gradient(self.multiplier), p.total - float(self.b.sum())
         mu = float((z * v + w * t).sum()) / self.count
 
         def direction(
             first: Array | float, second: Array | float, refine: bool
-        ) -> tuple[Array, float, Array, Array, Array, Array]:
-            """The Newton step towards z v = first and w t = second."""
-            force = np.where(self.live, -dual + (first / v - z) - (second / t - w), 0.0)  # (m, n)
-            wanted = (self.sign * force * soft).sum(0)  # E⁻¹ times the right-hand side
-            db, dy, turned = newton.solve(wanted, short, refine)
-            dv = self._share(force, db, turned + dy, soft, stiff)
-            dz = np.where(self.live, (first - z * dv) / v - z, 0.0)
-            dw = np.where(self.live, (second + w * dv) / t - w, 0.0)
-            return db, dy, turned, dv, dz, dw
+        ) -> tuple[Array, float, Array, Array, Array]:
+            force = self.force(first, second, gradient)
+            db, dy, turned = newton.solve(self.wanted(force), short, refine)
+            dv = self.shared(force, db, turned + dy)
+            return turned, dy, dv, *self.multipliers(first, second, dv)
 
-        _, _, _, dv, dz, dw = direction(0.0, 0.0, False)
-        reach = self._longest(dv, dz, dw)
+        _, _, dv, dz, dw = direction(0.0, 0.0, False)
+        reach = longest(self.rate(dv, dz, dw))
         after = float(((z + reach * dz) * (v + reach * dv) + (w + reach * dw) * (t - reach * dv)).sum()) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
-        db, dy, turned, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
-        length = STEP_SHARE * self._longest(dv, dz, dw)
-        length = min(1.0, max(length, 0.0))
-        if not (np.isfinite(length) and np.isfinite(db).all()) or length < 1e-10:
+        turned, dy, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
+        length = min(1.0, STEP_SHARE * longest(self.rate(dv, dz, dw)))
+        if not np.isfinite(dv).all() or length < 1e-10:
             return False
-        self.v, self.t = v + length * dv, t - length * dv
-        self.z, self.w = z + length * dz, w + length * dw
+        self.move(dv, dz, dw, turned, length)
         self.multiplier += length * dy
         self.b = self.coefficients()
-        self.product = self.product + length * turned
         return True
-
-    def _share(self, force: Array, db: Array, turned: Array, soft: Array, stiff: Array) -> Array:
-        """How a row's step is shared by its parts: the stiffer one by its own equation, the other takes the rest."""
-        if len(force) == 1:
-            return np.where(self.live, db[None], 0.0)
-        own = soft * (force - self.sign * turned)
-        first = stiff[0] >= stiff[1]  # where one part is not live the other takes all, so that has to come second
-        first = np.where(self.live.all(0), first, ~self.live[0])
-        dv = np.empty_like(force)
-        dv[0] = np.where(first, own[0], db + own[1])
-        dv[1] = np.where(first, own[0] - db, own[1])
-        return np.where(self.live, dv, 0.0)
-
-    def _longest(self, dv: Array, dz: Array, dw: Array) -> float:
-        """How far one may go, at most 1 / STEP_SHARE, before v, t, z or w is negative."""
-        rate = max(
-            float((-dv / self.v).max(initial=0.0)),
-            float((dv / self.t).max(initial=0.0)),
-            float((-dz / np.where(self.live, self.z, 1.0)).max(initial=0.0)),
-            float((-dw / np.where(self.live, self.w, 1.0)).max(initial=0.0)),
-        )
-        return 1.0 / max(rate, STEP_SHARE) if np.isfinite(rate) else 0.0
 
 
 class _Newton:
     """The bordered system (E + K) x + y = E wanted, sum(x) = short."""
 
-    def __init__(self, problem: Problem, system: System, loose: Array, inverse: Array) -> None:
-        self.problem, self.system, self.loose, self.inverse = problem, system, loose, inverse
-        self.damping = 1.0 + problem.f.shift * loose
-        self.ones = self._inverse(loose / self.damping)
+    def __init__(self, problem: Problem, system: System, loose: Array, damping: Array, inverse: Array) -> None:
+        self.problem, self.system, self.loose, self.damping, self.inverse = problem, system, loose, damping, inverse
+        self.ones = self._inverse(inverse)
         self.sum = float(self.ones.sum())
         if not self.sum > 0.0:  # it is, for every psd K, unless numbers vanished or overflowed
             raise InputError(
@@ -223,7 +314,15 @@ class _Newton:
         return x, y, turned
 
 
-def _indefinite(f: Factorization) -> IndefiniteError:
+def nothing_to_gain(f: Factorization) -> bool:
+    """False if a system could not be factored for rounding; an error if K is indefinite."""
+    if f.smallest_eigenvalue() < -1e-8 * max(f.ends().largest, 0.0):
+        raise indefinite(f)
+    return False
+
+
+def indefinite(f: Factorization) -> IndefiniteError:
+    """The error that a problem is not convex."""
     low = f.smallest_eigenvalue()
     return IndefiniteError(
         f"The dual needs a matrix that is positive definite along its steps, but this one's smallest eigenvalue is "

@@ -110,12 +110,14 @@ class Problem:
         product = self.multiply(b) if product is None else product
         objective = self.objective(b, product)
         gap = self.gap(b, product, multiplier)
+        return Point(b, product, float(multiplier), objective, gap, self.relative_gap(gap, objective, float(b.sum())))
+
+    def relative_gap(self, gap: float, objective: float, sum_b: float) -> float:
+        """The gap relative to the objective, or how far the sum of b is off if that is more."""
         size = abs(objective) + self.scale
         relative = 0.0 if gap <= 0.0 else gap / size if size > 0.0 else np.inf
-        off = abs(float(b.sum()) - self.total)
-        if off > 1e-9 * self.reach:
-            relative = max(relative, off / self.reach)
-        return Point(b, product, float(multiplier), objective, gap, float(relative))
+        off = abs(sum_b - self.total)
+        return float(max(relative, off / self.reach) if off > 1e-9 * self.reach else relative)
 
 
 def excess(slope: Array, b: Array, low: Array, high: Array, epsilon: float) -> Array:

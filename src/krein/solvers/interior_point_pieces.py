@@ -1,0 +1,403 @@
+"""The interior point of rows in pieces: the steps of `interior_point`, in four visits each.
+
+In: a problem whose bases are `PieceBases`. Out: an iterate for `InteriorPoint`. Vectors of n numbers stay with the
+pieces. Sums over rows and projections Uᵀx come back, and the small systems are solved here. The visits of a step are
+
+1. `_predict`: the predictor, and the projections of the corrector, which is affine in the centring parameter,
+2. `_correct`: the corrector x, and Uᵀx,
+3. `_compare`: K x and the residual of the Newton system, after which 2 and 3 refine x where that is too large,
+4. `_advance`: take the step and judge the point; the Gram matrices of D⁻¹ and the projections of the next predictor.
+
+Sums of H⁻¹x need no visit of their own, since H⁻¹ = D⁻¹ - D⁻¹ U X Uᵀ D⁻¹ and Uᵀ D⁻¹ 1 is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from krein.arrays import Array
+from krein.factorization.pieces import Piece, PieceBases
+from krein.pieces.engines import add
+from krein.solvers.interior_point import (
+    NEWTON_RESIDUAL,
+    REFINEMENTS,
+    STEP_SHARE,
+    Mark,
+    Rows,
+    first_share,
+    indefinite,
+    longest,
+    nothing_to_gain,
+)
+from krein.solvers.problem import Ends, Point, Problem, excess
+from krein.solvers.woodbury import Part, factorize
+
+__all__ = ["InPieces"]
+
+# At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
+TILE_ROWS = 2048
+
+Stored: TypeAlias = Any  # an array, the name of its .npy file, or None
+
+
+class Vectors(NamedTuple):
+    """What stays with a piece: vectors of its rows, cluster by cluster."""
+
+    linear: Stored  # (n,), as low, high and product
+    low: Stored
+    high: Stored
+    v: Stored = None  # (m, n), as t, z and w
+    t: Stored = None
+    z: Stored = None
+    w: Stored = None
+    product: Stored = None
+    dz_dv: Stored = None  # (m, n), of the predictor
+    dw_dv: Stored = None  # (m, n), of the predictor
+    x: Stored = None  # (n,) the corrector's step of b
+    dv: Stored = None  # (m, n) the same for the parts
+    turned: Stored = None  # (n,) K x
+    rest: Stored = None  # (n,) the residual
+
+    def opened(self) -> Vectors:
+        """The same with files as memory maps."""
+        return Vectors(*(np.load(a, mmap_mode="r").view(np.ndarray) if isinstance(a, str) else a for a in self))
+
+
+class Task(NamedTuple):
+    """What every visit needs to know."""
+
+    epsilon: float
+    shift: float
+    folder: Any  # where vectors are written to, or None
+
+
+class Course(NamedTuple):
+    """One step along the path: its multiplier, what is added to it, its centring parameter and its length."""
+
+    multiplier: float
+    dy: float = 0.0
+    centre: float = 0.0
+    length: float = 0.0
+
+
+class InPieces:
+    """The iterate of rows in pieces, and the multiplier of their sum."""
+
+    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
+        bases: Any = problem.f.bases
+        assert isinstance(bases, PieceBases)
+        self.problem, self.parts, self.bases = problem, parts, bases
+        self.engine, self.pieces = self.bases.pieces.engine, self.bases.pieces.held
+        self.task = Task(problem.epsilon, problem.f.shift, getattr(self.engine, "checkpoints", None))
+        self.multiplier, self.slot, self.best = 0.0, 0, (np.inf, 0)
+        cut = self.bases.pieces.cut
+        given = list(zip(*map(cut, (problem.linear, problem.low, problem.high)), strict=True))
+        self.vectors, (projected,), _ = self._visit(_begin, first_share(problem), own=given)
+        self.vectors, (slopes,), _ = self._visit(_multiply, self._image(projected))
+        mean = float(np.abs(problem.linear).mean())
+        self.unit = max(mean, problem.epsilon)
+        self._advance(None, max(slopes / len(problem.linear), mean, problem.epsilon) or 1.0)
+
+    def judge(self) -> Mark:
+        numbers, vectors, size = (self.multiplier, self.objective, self.excess, self.gap), self.vectors, self.size
+
+        @cache
+        def found() -> tuple[Point, Ends]:
+            parts = self.engine.collect(_point, self.pieces, self.task, size, own=vectors)
+            b, product, low, high = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+            return Point(b, product, *numbers), (low, high)
+
+        return Mark(self.gap, self.excess, found)
+
+    def step(self) -> bool:
+        f = self.problem.f
+        if f.shift < 0.0 and not self.least_damping > 0.0:
+            raise indefinite(f)
+        system = factorize(self.parts, f.rank, self.grams)
+        if system is None:
+            return nothing_to_gain(f)
+        ones, first = self.projected  # UᵀD⁻¹1 and UᵀD⁻¹ of the predictor's right-hand side
+        turned_ones = system.solve(ones)
+        total = self.sum_ones - float(ones @ turned_ones)
+
+        def solved(projected: Array, sum_scaled: float, short: float) -> tuple[Array, float]:
+            """w and y with x = D⁻¹(right-hand side - y - U w), for a right-hand side of these sums."""
+            w = system.solve(projected)
+            y = (sum_scaled - float(ones @ w) - short) / total
+            return w - y * turned_ones, y
+
+        w, y = solved(first, self.sum_first, self.short)
+        here = Course(self.multiplier, y)
+        vectors, (both, sums), (rate,) = self._visit(_predict, self._down(w), here)
+        reach = longest(rate)
+        mu = self.complementarity / self.count
+        after = (self.complementarity + reach * sums[0] + reach**2 * sums[1]) / self.count
+        centre = (max(after, 0.0) / mu) ** 3 * mu
+        fixed, centred = self._up(both)
+        w, y = solved(fixed + centre * centred, float(sums[2] + centre * sums[3]), self.short)
+        here = here._replace(centre=centre, dy=0.0)
+        last = np.inf
+        for turn in range(REFINEMENTS + 1):
+            vectors, (projected, sum_x), _ = self._visit(_correct, self._down(w), here, y, turn, own=vectors)
+            here = here._replace(dy=here.dy + y)
+            vectors, (projected, sums), (rate,) = self._visit(_compare, self._image(projected), here, own=vectors)
+            left, size = float(np.sqrt(sums[0])), float(np.sqrt(sums[2])) or 1.0
+            if not np.isfinite(left) or left <= NEWTON_RESIDUAL * size or left > 0.5 * last:
+                break
+            last = left
+            w, y = solved(self._up(projected)[0], float(sums[1]), self.short - sum_x)
+        length = min(1.0, STEP_SHARE * longest(rate))
+        if not np.isfinite(sum_x) or length < 1e-10:
+            return False
+        self.vectors = vectors
+        self._advance(here._replace(length=length), 0.0)
+        return True
+
+    def _advance(self, course: Course | None, size: float) -> None:
+        """Take a step, or the first multipliers ``size``, and judge the point."""
+        self.multiplier += 0.0 if course is None else course.length * course.dy
+        slot = min({0, 1, 2} - {self.slot, self.best[1]})  # files of the best point and of this one stay
+        p = self.problem
+        self.vectors, (grams, projected, sums), (damping,) = self._visit(_advance, course, size, self.multiplier, slot)
+        self.grams = [A.T @ G @ A for A, G in zip(self.bases.maps, grams, strict=True)]
+        self.projected, self.least_damping = self._up(projected), -damping
+        self.sum_ones, self.sum_first, self.complementarity, count, sum_b, self.objective, own, products = sums.tolist()
+        self.count, self.short = 2.0 * count, p.total - sum_b
+        self.excess = own + self.multiplier * self.short
+        self.gap = p.relative_gap(self.excess, self.objective, sum_b)
+        self.size = self.unit or products / len(p.linear) or 1.0
+        self.slot, self.best = slot, (self.gap, slot) if self.gap < self.best[0] else self.best
+
+    def _visit(self, step: Callable[..., Any], *small: Any, own: Any = None) -> Any:
+        own = self.vectors if own is None else own
+        stays, (sums, peaks) = self.engine.visit(step, self.pieces, self.task, *small, own=own, plus=_joined)
+        return stays, sums, peaks
+
+    def _down(self, w: Array) -> list[Array]:
+        """A w for each cluster: the rows of B times it are those of U w."""
+        return [A @ w[cols] for A, (_, cols) in zip(self.bases.maps, self.bases.spans, strict=True)]
+
+    def _up(self, sums: list[Array]) -> Array:
+        """(p, r) xᵀU from xᵀB, for p vectors."""
+        return np.concatenate([part @ A for A, part in zip(self.bases.maps, sums, strict=True)], axis=1)
+
+    def _image(self, sums: list[Array]) -> list[Array]:
+        """M Uᵀx from xᵀB, ready to be lifted."""
+        return self._down(self.problem.f.core @ self._up(sums)[0])
+
+
+def _joined(left: Any, right: Any) -> Any:
+    """Sums are added, of peaks the larger is kept."""
+    return add(left[0], right[0]), np.maximum(left[1], right[1])
+
+
+# -- visits: each reads the rows of a piece once, tile by tile ---------------------------------------------------------
+
+
+class _Tile(Rows):
+    """Some rows of a piece, with their rows of B cluster by cluster, and what the Newton system needs of them."""
+
+    def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Task) -> None:
+        places = slice(blocks[0][1].start, blocks[-1][1].stop)
+        super().__init__(held.linear[places], held.low[places], held.high[places], task.epsilon)
+        self.held, self.blocks, self.places = held, blocks, places
+        self.within = [slice(here.start - places.start, here.stop - places.start) for _, here, _ in blocks]
+        if held.v is not None:
+            self.v, self.t = held.v[:, places], held.t[:, places]
+        if held.z is not None:
+            self.z, self.w = held.z[:, places], held.w[:, places]
+        if held.product is not None:
+            self.product = held.product[places]
+
+    def lift(self, parts: list[Array]) -> Array:
+        """The rows of B times these parts."""
+        return np.concatenate([B @ parts[i] for i, _, B in self.blocks])
+
+    def project(self, sums: list[Array], *vectors: Array) -> None:
+        """Add xᵀB to the sums, for each of the vectors."""
+        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
+            for j, x in enumerate(vectors):  # a product with two at once measured slower
+                sums[i][j] += x[here] @ B
+
+    def gram(self, weights: Array, sums: list[Array]) -> None:
+        """Add the Gram matrices BᵀDB to the sums."""
+        roots = np.sqrt(np.maximum(weights, 0.0))[:, None]
+        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
+            scaled = B * roots[here]
+            sums[i] += scaled.T @ scaled
+
+    def aims(self, centre: float) -> tuple[Array, Array]:
+        """What the corrector wants z v and w t to be."""
+        return centre - self.held.dz_dv[:, self.places], centre + self.held.dw_dv[:, self.places]
+
+
+def _tiles(piece: Piece, held: Vectors, task: Task) -> Iterator[tuple[slice, _Tile]]:
+    """The rows of a piece in tiles, which have several clusters where those are small."""
+    blocks: list[tuple[int, slice, Array]] = []
+    for block in piece.tiles():
+        blocks.append(block)
+        if block[1].stop - blocks[0][1].start >= TILE_ROWS:
+            tile = _Tile(held, blocks, task)
+            yield tile.places, tile
+            blocks = []
+    if blocks:
+        tile = _Tile(held, blocks, task)
+        yield tile.places, tile
+
+
+def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: float) -> Any:
+    """Put the vectors of the problem in the order of the piece, and start; send Uᵀb."""
+    held = Vectors(*(np.asarray(a, dtype=np.float64)[piece.order] for a in given))
+    new = _Kept(piece, task, v=_parts(task), t=_parts(task))
+    sums = _sums(piece)
+    for places, rows in _tiles(piece, held, task):
+        rows.start(share)
+        new.v[:, places], new.t[:, places] = rows.v, rows.t
+        rows.project(sums, rows.coefficients())
+    kept = new.into(held, 0, linear=held.linear, low=held.low, high=held.high)
+    return kept, ((sums,), np.zeros(1))
+
+
+def _multiply(piece: Piece, kept: Vectors, task: Task, image: list[Array]) -> Any:
+    """The first K b; send the sum of its slopes."""
+    held, new, slopes = kept.opened(), _Kept(piece, task, product=()), 0.0
+    for places, rows in _tiles(piece, held, task):
+        new.product[places] = rows.lift(image) + task.shift * rows.coefficients()
+        slopes += float(np.abs(new.product[places] - rows.linear).sum())
+    return new.into(kept, 0), ((slopes,), np.zeros(1))
+
+
+def _advance(
+    piece: Piece, kept: Vectors, task: Task, course: Course | None, size: float, multiplier: float, slot: int
+) -> Any:
+    """Take the step; send the Gram matrices of D⁻¹, two projections, and what the point is judged by."""
+    held, m = kept.opened(), _parts(task)
+    new = _Kept(piece, task, v=m, t=m, z=m, w=m, product=())
+    grams: list[Array] = [np.zeros((k, k)) for k in piece.columns]
+    projected = _sums(piece, 2)
+    sums, damping = np.zeros(8), np.inf
+    for places, rows in _tiles(piece, held, task):
+        if course is None:
+            rows.z = rows.w = np.where(rows.live, size, 0.0)
+        else:
+            dv = held.dv[:, places]
+            dz, dw = rows.multipliers(*rows.aims(course.centre), dv)
+            rows.move(dv, dz, dw, held.turned[places], course.length)
+        new.v[:, places], new.t[:, places], new.z[:, places], new.w[:, places] = rows.v, rows.t, rows.z, rows.w
+        new.product[places] = rows.product
+        rows.prepare(task.shift)
+        b, slope = rows.coefficients(), rows.product - rows.linear + multiplier
+        scaled = rows.wanted(rows.force(0.0, 0.0, rows.gradient(multiplier))) / rows.damping
+        rows.gram(rows.inverse, grams)
+        rows.project(projected, rows.inverse, scaled)
+        objective = 0.5 * b @ rows.product - rows.linear @ b + task.epsilon * np.abs(b).sum()
+        own = excess(slope, b, rows.low, rows.high, task.epsilon).sum()
+        sums += [
+            rows.inverse.sum(), scaled.sum(), (rows.z * rows.v + rows.w * rows.t).sum(), rows.live.sum(), b.sum(),
+            objective, own, np.abs(rows.product).sum(),
+        ]  # fmt: skip
+        damping = min(damping, float(rows.damping.min()))
+    gone = dict.fromkeys(("dz_dv", "dw_dv", "x", "dv", "turned", "rest"))
+    return new.into(kept._replace(**gone), slot), ((grams, projected, sums), np.array([-damping]))
+
+
+def _predict(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here: Course) -> Any:
+    """The predictor; send how far it may go, the sums of centring, and the corrector's two parts projected."""
+    held, new = kept.opened(), _Kept(piece, task, dz_dv=_parts(task), dw_dv=_parts(task))
+    projected, sums, rate = _sums(piece, 2), np.zeros(4), 0.0
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        gradient, image = rows.gradient(here.multiplier), rows.lift(lifted)
+        force = rows.force(0.0, 0.0, gradient)
+        db = rows.wanted(force) / rows.damping - rows.inverse * (here.dy + image)
+        turned = image + task.shift * db  # K db, up to the rounding of the solved system
+        dv = rows.shared(force, db, turned + here.dy)
+        dz, dw = rows.multipliers(0.0, 0.0, dv)
+        rate = float(np.maximum(rate, rows.rate(dv, dz, dw)))
+        crossed_z, crossed_w = dz * dv, dw * dv
+        new.dz_dv[:, places], new.dw_dv[:, places] = crossed_z, crossed_w
+        fixed = rows.wanted(rows.force(-crossed_z, crossed_w, gradient)) / rows.damping
+        centred = rows.wanted(rows.over_v - rows.over_t) / rows.damping
+        rows.project(projected, fixed, centred)
+        linear = (rows.z - rows.w) * dv + dz * rows.v + dw * rows.t
+        sums += [linear.sum(), (crossed_z - crossed_w).sum(), fixed.sum(), centred.sum()]
+    return new.into(kept, 0), ((projected, sums), np.array([rate]))
+
+
+def _correct(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here: Course, dy: float, turn: int) -> Any:
+    """The corrector's x, or what refinement adds to it; send Uᵀx."""
+    held, new = kept.opened(), _Kept(piece, task, x=())
+    projected, total = _sums(piece), 0.0
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        if turn:
+            scaled = rows.inverse * held.rest[places]
+        else:
+            force = rows.force(*rows.aims(here.centre), rows.gradient(here.multiplier))
+            scaled = rows.wanted(force) / rows.damping
+        x = scaled - rows.inverse * (dy + rows.lift(lifted))
+        new.x[places] = x = held.x[places] + x if turn else x
+        rows.project(projected, x)
+        total += float(x.sum())
+    return new.into(kept, turn % 2), ((projected, total), np.zeros(1))
+
+
+def _compare(piece: Piece, kept: Vectors, task: Task, image: list[Array], here: Course) -> Any:
+    """K x and the residual; send the residual's size and projection, and how far the step may go."""
+    held, new = kept.opened(), _Kept(piece, task, dv=_parts(task), turned=(), rest=())
+    projected, sums, rate = _sums(piece), np.zeros(3), 0.0
+    for places, rows in _tiles(piece, held, task):
+        rows.prepare(task.shift)
+        aims, x = rows.aims(here.centre), held.x[places]
+        force = rows.force(*aims, rows.gradient(here.multiplier))
+        turned, wanted, moving = rows.lift(image) + task.shift * x, rows.wanted(force), rows.loose > 0.0
+        E = 1.0 / np.where(moving, rows.loose, np.inf)
+        rest = np.where(moving, E * (wanted - x) - turned - here.dy, 0.0)
+        dv = rows.shared(force, x, turned + here.dy)
+        new.dv[:, places], new.turned[places], new.rest[places] = dv, turned, rest
+        rate = float(np.maximum(rate, rows.rate(dv, *rows.multipliers(*aims, dv))))
+        scaled = rows.inverse * rest
+        rows.project(projected, scaled)
+        sums += [rest @ rest, scaled.sum(), np.square(E * wanted).sum()]
+    return new.into(kept, 0), ((projected, sums), np.array([rate]))
+
+
+def _point(piece: Piece, kept: Vectors, task: Task, size: float) -> tuple[Any, ...]:
+    """b, K b and the ends of b, in the order of the caller."""
+    held, back = kept.opened(), np.argsort(piece.order)
+    m = len(back)
+    b, product, low, high = np.empty(m), np.empty(m), *np.empty((2, *_parts(task), m), dtype=bool)
+    for places, rows in _tiles(piece, held, task):
+        b[places], product[places] = rows.coefficients(), rows.product
+        low[:, places], high[:, places] = rows.ends(size)
+    return b[back], product[back], low[:, back], high[:, back]
+
+
+def _parts(task: Task) -> tuple[int, ...]:
+    """The parts of a row."""
+    return (2 if task.epsilon else 1,)
+
+
+def _sums(piece: Piece, n_vectors: int = 1) -> list[Array]:
+    return [np.zeros((n_vectors, k)) for k in piece.columns]
+
+
+class _Kept:
+    """New vectors of a piece; `into` puts them, or the names of their files, into the vectors that stay."""
+
+    def __init__(self, piece: Piece, task: Task, **shapes: tuple[int, ...]) -> None:
+        self._folder, self._name = task.folder, f"dual-{piece.rows.start}-{piece.rows.stop}"
+        self._new = {name: np.empty((*shape, len(piece.order))) for name, shape in shapes.items()}
+
+    def __getattr__(self, name: str) -> Array:
+        return self._new[name]
+
+    def into(self, held: Vectors, slot: int, **more: Array) -> Vectors:
+        new: dict[str, Stored] = self._new | more
+        if self._folder is not None:
+            new = {name: self._folder.write(f"{self._name}-{name}-{slot}", array) for name, array in new.items()}
+        return held._replace(**new)
