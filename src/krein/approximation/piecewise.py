@@ -63,6 +63,8 @@ __all__ = ["assigned", "couple_pieces", "partition_rows"]
 WELL_CONDITIONED = 1e3
 # Rows of clusters are fetched this many numbers at a time.
 FETCHED = 2**24
+# Solvers hold about this many bytes for each row.
+SOLVER_BYTES = 160
 # This many similarities are evaluated at a time.
 TILE = 2**19
 
@@ -241,7 +243,9 @@ def _evaluated(
 ) -> tuple[Pieces, list[Array], bool]:
     """The pieces with B, its Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
     rows: RowPieces = request.objects
-    folder = rows.checkpoints if hasattr(rows.engine, "checkpoints") else None
+    numbers = sum(int(n) * T.shape[1] for n, (_, _, T) in zip(pieces.counts.sum(0), maps, strict=True))
+    nbytes = np.dtype(request.working).itemsize * numbers + SOLVER_BYTES * request.n
+    folder = rows.checkpoints if rows.checkpoints is not None and rows.checkpoints.holds(nbytes) else None
     held, (grams, over) = pieces.engine.visit(
         _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, limited,
         own=list(range(len(pieces.held))), what="bases", name="basis",
@@ -314,7 +318,8 @@ def _stored(
             for m, M, length in zip(maps, blocks, reach, strict=True)
         ]
     held = core if stays_sparse(core) else core.to_dense()
-    f = Factorization(PieceBases(pieces, tuple(bases), np.dtype(request.working).name), held, 0.0)
+    found = PieceBases(pieces, tuple(bases), np.dtype(request.working).name)
+    f = Factorization(found.in_memory() if pieces.are_here else found, held, 0.0)
     f, turns = in_eigenvectors(f, [np.eye(k) for k in f.ranks])
     return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), f)
 

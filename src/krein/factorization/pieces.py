@@ -20,7 +20,7 @@ from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError, ResourceError
 from krein.factorization.bases import Bases, sparse_rows
 from krein.pieces.checkpoints import KINDS
-from krein.pieces.engines import Engine
+from krein.pieces.engines import Engine, Here
 
 __all__ = ["Piece", "PieceBases", "Pieces"]
 
@@ -87,6 +87,11 @@ class Pieces:
         if self._held is None:
             raise _gone()
         return self._held
+
+    @property
+    def are_here(self) -> bool:
+        """Whether this process holds all of B in memory."""
+        return isinstance(self.engine, Here) and not any(isinstance(piece.stored, str) for piece in self.held)
 
     def close(self) -> None:
         self._engine = self._held = None
@@ -228,6 +233,17 @@ class PieceBases:
         """For each (block, places within it): the caller's rows there, and those rows of U_i."""
         found = self.pieces.at(wanted, _fetch)
         return [(rows, B @ self.maps[i]) for (i, _), (rows, B) in zip(wanted, found, strict=True)]
+
+    def in_memory(self) -> Bases:
+        """The same bases with all of B in memory, if the pieces hold it there."""
+        blocks: list[list[Array]] = [[] for _ in self.maps]
+        order: list[list[Indices]] = [[] for _ in self.maps]
+        for piece in self.pieces.held:
+            for i, places, B in piece.blocks():
+                blocks[i].append(B)
+                order[i].append(piece.order[places].astype(np.intp) + piece.rows.start)
+        rows = np.concatenate([np.concatenate(part) for part in order])
+        return Bases(tuple(np.concatenate(part) for part in blocks), rows, self.maps)
 
     def take(self, wanted: Indices) -> Bases:
         """Some rows as bases in memory, in the order asked for."""

@@ -29,6 +29,10 @@ KINDS: dict[str, Any] = {}
 SPOOLED = ("rows.npy", "target.npy", "spool.json")
 
 
+# Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit, unless the folder is kept.
+MOST_HELD, HELD_SHARE = 2**28, 0.25
+
+
 class Workdir:
     """A folder of files that belong to one fit.
 
@@ -37,10 +41,12 @@ class Workdir:
     path : path or None
         A folder that is kept, so that an interrupted fit goes on where it was. None is a temporary folder, which is
         removed by `close`.
+    limit : float or None
+        Bytes that a fit may take in memory.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.kept = path is not None
+    def __init__(self, path: str | os.PathLike[str] | None = None, limit: float | None = None) -> None:
+        self.kept, self.limit = path is not None, limit
         self._lock: Path | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="krein-") if path is None else os.path.abspath(path))
         try:
@@ -110,8 +116,9 @@ class Workdir:
         try:
             with open(part, "wb") as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
+                if self.kept:  # what is temporary need not outlive the machine
+                    file.flush()
+                    os.fsync(file.fileno())
             os.replace(part, path)
         except OSError as error:
             free = shutil.disk_usage(self.folder).free if self.folder.exists() else 0
@@ -121,6 +128,10 @@ class Workdir:
             ) from None
         finally:
             part.unlink(missing_ok=True)
+
+    def holds(self, nbytes: float) -> bool:
+        """Whether arrays of so many bytes in all are written to files, and not held in memory."""
+        return self.kept or nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
 
     def write(self, name: str, array: Array) -> str:
         """Write an array and return the path of its .npy file."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 __all__ = ["Engine", "Here", "add", "tree_sum"]
@@ -51,6 +51,7 @@ class Here:
 
     def __init__(self, n_jobs: int = 1, verbose: int = 0, checkpoints: Any = None) -> None:
         self.n_workers, self.verbose, self.checkpoints = max(1, n_jobs), verbose, checkpoints
+        self._threads = ThreadpoolController()
 
     def visit(
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
@@ -77,7 +78,7 @@ class Here:
 
     def _run(self, task: Callable[[int], Any], pieces: Iterable[int], what: str = "") -> Iterable[Any]:
         bar = tqdm(pieces, desc=what, disable=not (self.verbose and what))
-        with threadpool_limits(1):  # many small products, and more threads would round otherwise
+        with self._threads.limit(limits=1):  # many small products, and more threads would round otherwise
             if self.n_workers == 1:
                 yield from map(task, bar)
             else:

@@ -73,7 +73,7 @@ def opened(
     if is_dask(X):
         rows, files = on_dask(source, verbose), None
     else:
-        files = Workdir(workdir)
+        files = Workdir(workdir, limit)
         rows = RowPieces.of(source, memory_limit=limit, n_jobs=jobs, verbose=verbose, checkpoints=files)
     try:
         yield rows, y

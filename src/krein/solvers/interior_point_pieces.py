@@ -38,6 +38,8 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["InPieces"]
 
+# The vectors of a row take this many bytes.
+VECTOR_BYTES = 160
 # At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
 TILE_ROWS = 2048
 
@@ -92,7 +94,10 @@ class InPieces:
         assert isinstance(bases, PieceBases)
         self.problem, self.parts, self.bases = problem, parts, bases
         self.engine, self.pieces = self.bases.pieces.engine, self.bases.pieces.held
-        self.task = Task(problem.epsilon, problem.f.shift, getattr(self.engine, "checkpoints", None))
+        folder = getattr(self.engine, "checkpoints", None)
+        if folder is not None and not folder.holds(VECTOR_BYTES * len(problem.linear)):
+            folder = None
+        self.task = Task(problem.epsilon, problem.f.shift, folder)
         self.multiplier, self.slot, self.best = 0.0, 0, (np.inf, 0)
         cut = self.bases.pieces.cut
         given = list(zip(*map(cut, (problem.linear, problem.low, problem.high)), strict=True))
