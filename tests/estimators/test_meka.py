@@ -207,6 +207,7 @@ def test_precomputed_and_sparse_input() -> None:
     assert np.allclose(sparse.transform(sp.csr_matrix(NEW)) @ sparse.transform(X).T, R, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:.*tells nothing about them")
 @pytest.mark.parametrize("name", sorted(HARD_DATA))
 def test_hard_data(name: str) -> None:
     data = HARD_DATA[name]()

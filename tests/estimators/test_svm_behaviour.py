@@ -104,6 +104,7 @@ def test_votes_and_values_of_classes_agree() -> None:
     assert machine.decision_function(A).shape == (80, 10)
 
 
+@pytest.mark.filterwarnings("ignore:.*tells nothing about them")
 def test_ties_are_broken_on_request() -> None:
     A, b = make_blobs(20, n_features=2, random_state=1)
     grid = np.stack(np.meshgrid(*(np.linspace(A[:, i].min(), A[:, i].max(), 50) for i in (0, 1))), axis=-1)

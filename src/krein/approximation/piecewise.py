@@ -66,7 +66,7 @@ FETCHED = 2**24
 # Solvers hold about this many bytes for each row.
 SOLVER_BYTES = 160
 # This many similarities are evaluated at a time.
-TILE = 2**19
+TILE = 2**17
 
 
 def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:

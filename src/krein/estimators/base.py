@@ -57,6 +57,8 @@ __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
 ]  # fmt: skip
 
+# The error of rows that lie elsewhere is estimated from this many entries before they are let go of.
+ERROR_SAMPLES = 8_000
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
 
@@ -320,7 +322,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _let_go(self) -> None:
         """Let go of the training rows, which lie elsewhere; what was found out about them stays."""
         if self._relative_error is None and hasattr(self, "_uncorrected"):
-            assert self.relative_error_ is not None
+            self._relative_error = self._uncorrected.error(ERROR_SAMPLES, random_state=0).relative
         for a in (self._approximation, getattr(self, "_uncorrected", None)):
             pieces = None if a is None else getattr(a.factorization.bases, "pieces", None)
             if pieces is not None:

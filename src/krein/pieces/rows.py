@@ -22,7 +22,7 @@ from krein.sources.source import bounds_within
 __all__ = ["ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
 
 # Without a memory limit the rows of a piece take this many bytes, with what is computed of them.
-PIECE_BYTES = 2**27
+PIECE_BYTES = 2**26
 # A piece takes this share of the memory limit at most.
 PIECE_SHARE = 1 / 8
 # Beside its features a row takes about this many bytes while it is worked on.
