@@ -319,16 +319,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         check_consistent_length(np.broadcast_to(0, X.shape[:1]), y)
         return y
 
-    def _let_go(self) -> None:
-        """Let go of the training rows, which lie elsewhere; what was found out about them stays."""
-        if self._relative_error is None and hasattr(self, "_uncorrected"):
-            self._relative_error = self._uncorrected.error(ERROR_SAMPLES, random_state=0).relative
-        for a in (self._approximation, getattr(self, "_uncorrected", None)):
-            pieces = None if a is None else getattr(a.factorization.bases, "pieces", None)
-            if pieces is not None:
-                pieces.close()
-        self._forget("_training", "_on_demand")
-
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers, as a fit would take it."""
         return holds_vectors(X, self._similarity, self.kernel_params)
@@ -372,6 +362,17 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.n_iter_: Any = 1  # of a closed form; what iterates says so itself
         self.converged_ = True
         return self.route_
+
+    def _let_go(self) -> None:
+        """Let go of the training rows, which lie elsewhere; what was found out about them stays."""
+        if self._relative_error is None and hasattr(self, "_uncorrected"):
+            estimate = self._uncorrected.error(ERROR_SAMPLES, random_state=0)
+            self._relative_error = float(estimate.relative)
+        for a in (self._approximation, getattr(self, "_uncorrected", None)):
+            pieces = None if a is None else getattr(a.factorization.bases, "pieces", None)
+            if pieces is not None:
+                pieces.close()
+        self._forget("_training", "_on_demand")
 
     def _forget(self, *names: str) -> None:
         """Delete attributes of an earlier fit by another route."""

@@ -26,6 +26,7 @@ from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge import _count as count
 from krein.estimators.route import Exact
 from krein.kernels import Precomputed, take
+from krein.pieces import RowPieces
 from krein.solvers.dense_dual import NotConverged
 from krein.solvers.logistic import solve_logistic
 
@@ -118,7 +119,8 @@ approximation, policy, random_state, n_jobs, verbose
         y = column_or_1d(y, warn=True)
         weights = np.ones(len(y)) if given is None else given
         used = np.flatnonzero(weights > 0.0)
-        if len(used) < len(y) and self.approximation is None and not isinstance(kernel, Precomputed):
+        whole = self.approximation is not None or isinstance(kernel, Precomputed) or isinstance(objects, RowPieces)
+        if len(used) < len(y) and not whole:
             objects, y, weights, used = take(objects, used), y[used], weights[used], np.arange(len(used))
         self.classes_ = np.unique(y[used])
         if len(self.classes_) < 2:

@@ -36,6 +36,7 @@ from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
+from krein.pieces import RowPieces
 from krein.policy import check_policy
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 
@@ -98,9 +99,10 @@ class _Ridge(KernelMachine):
     _learns_features: ClassVar[bool] = True
     _tunes: ClassVar[bool] = True
 
-    def _weighted(self, kernel: Kernel, weights: Array) -> Any:
+    def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
         """Which rows take part: those without weight are left out before anything is built on them."""
-        if weights.min() > 0.0 or self.approximation is not None or isinstance(kernel, Precomputed):
+        whole = self.approximation is not None or isinstance(kernel, Precomputed) or isinstance(objects, RowPieces)
+        if weights.min() > 0.0 or whole:
             return slice(None)
         return np.flatnonzero(weights > 0.0)
 
@@ -374,7 +376,7 @@ approximation, policy, random_state, n_jobs, verbose
         targets = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         flat = targets.ndim == 1
         weights = np.ones(len(targets)) if given is None else given
-        kept = self._weighted(kernel, weights)
+        kept = self._weighted(objects, kernel, weights)
         if not isinstance(kept, slice):
             objects = take(objects, kept)
         targets, weights = targets.reshape(len(targets), -1)[kept], weights[kept]
@@ -449,7 +451,7 @@ approximation, policy, random_state, n_jobs, verbose
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         copies = np.ones(len(y)) if given is None else given
-        kept = self._weighted(kernel, copies)
+        kept = self._weighted(objects, kernel, copies)
         if not isinstance(kept, slice):
             objects, y, copies = take(objects, kept), y[kept], copies[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)

@@ -23,6 +23,7 @@ from krein.kernels.collections import is_sparse
 from krein.kernels.counting import note
 from krein.kernels.pair_function import takes
 from krein.kernels.vectors import scale_gamma
+from krein.pieces import RowPieces
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
 
@@ -132,9 +133,19 @@ def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None, asker: Kern
     )
 
 
+def _row_sums(X: Any) -> Array:
+    """The sum and the sum of squares of each row, (n, 2)."""
+    values = np.asarray(X, dtype=np.float64)
+    return np.column_stack([values.sum(1), np.square(values).sum(1)])
+
+
 def _variance(X: Any, weights: Array) -> float:
     """Var X over all entries, rows counted as often as their weights say, so that a weight of 2 is a row twice."""
     w = weights / weights.sum()
+    if isinstance(X, RowPieces):
+        sums, squares = X.map(_row_sums).T
+        mean = float(w @ sums) / X.shape[1]
+        return max(0.0, float(w @ squares) / X.shape[1] - mean * mean)
     values = X.astype(np.float64)
     if is_sparse(values):
         mean = float(w @ np.asarray(values.sum(1)).ravel() / X.shape[1])

@@ -27,6 +27,8 @@ PIECE_BYTES = 2**26
 PIECE_SHARE = 1 / 8
 # Beside its features a row takes about this many bytes while it is worked on.
 ROW_BYTES = 512
+# Most of the rows are read into memory only if they take no more bytes than this.
+MOST_TAKEN = 2**28
 # This many rows are converted to float64 at a time.
 TILE_ROWS = 8192
 # Rows whose length differs from 1 by more than this are not on the unit sphere.
@@ -121,8 +123,14 @@ class RowPieces:
         return self._engine
 
     def take(self, indices: Any) -> Array:
-        """Rows by number, in memory."""
+        """Rows by number, in memory. Most of the rows are refused: they are elsewhere for a reason."""
         wanted = np.asarray(indices, dtype=np.intp)
+        nbytes = len(wanted) * self.shape[1] * self.dtype.itemsize
+        if 2 * len(wanted) > self.shape[0] and nbytes > MOST_TAKEN:
+            raise ResourceError(
+                f"This fit would read {len(wanted)} of {self.shape[0]} rows ({nbytes:.3g} bytes) into memory. Pass X "
+                "as an array if they fit there, or leave out the option that needs them."
+            )
         if isinstance(self.engine, Here):
             return np.asarray(self.source.take(wanted), dtype=self.dtype)
         at = np.searchsorted(self.cuts, wanted, side="right") - 1
