@@ -62,7 +62,7 @@ __all__ = ["assigned", "couple_pieces", "partition_rows"]
 # A basis with a larger condition number is made orthonormal twice.
 WELL_CONDITIONED = 1e3
 # Rows of clusters are fetched this many numbers at a time.
-FETCHED = 2**24
+FETCHED = 2**22
 # Solvers hold about this many bytes for each row.
 SOLVER_BYTES = 160
 # This many similarities are evaluated at a time.
@@ -223,7 +223,7 @@ def _basis(
         mine = B[offset : offset + (stop - start) * k].reshape(stop - start, k)
         offset += mine.size
         G = np.zeros((k, k))
-        step = max(1, TILE // max(1, len(T)))
+        step, Z = max(1, TILE // max(1, len(T))), precise(Z)
         for a in range(start, stop, step):
             rows = precise(X[piece.order[a : min(stop, a + step)]])
             part = mine[a - start : a - start + len(rows)]
@@ -376,9 +376,7 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
             return LandmarkMap(landmarks, numbers[chosen[i]], transform, own, longest(first))
 
         maps = _fetched(pieces, tried, d, directions)
-    pieces, grams, _ = _evaluated(
-        request, pieces, [(precise(m.landmarks), m.self_similarities, m.transform) for m in maps]
-    )
+    pieces, grams, _ = _evaluated(request, pieces, [(m.landmarks, m.self_similarities, m.transform) for m in maps])
     bases = [_inverse_root(G) for G in grams]
     if any(np.linalg.cond(A) > WELL_CONDITIONED for A in bases if A.size):  # squaring lost digits: once more
         bases = [A @ _inverse_root(G) for A, G in zip(bases, _gram_of(pieces, bases), strict=True)]
@@ -386,18 +384,16 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
         draw_sample(int(size), A.shape[1], e.sampled, rng)
         for size, A, e, rng in zip(sizes, bases, efforts, rngs, strict=True)
     ]
-    sampled = _samples(request, pieces, bases, draws)
-    found = [
-        SampledBasis(np.empty((0, A.shape[1])), m, at, inverse_of(U))
-        for A, m, (at, U) in zip(bases, maps, sampled[1], strict=True)
-    ]
+    candidates = _heavy_places(request, pieces, bases)
     blocks: dict[tuple[int, int], Array] = {}
+    for group in _groups(partners, [max(len(x), len(y)) * d for x, y in zip(candidates, draws, strict=True)]):
+        X, found = _samples(request, pieces, bases, maps, candidates, draws, group)
 
-    def strip(i: int) -> dict[tuple[int, int], Array]:
-        return core_strip(sampled[0], found, i, [j for j in partners[i] if j >= i], weights, evaluator)
+        def strip(i: int, X: Array = X, found: dict[int, SampledBasis] = found) -> dict[tuple[int, int], Array]:
+            return core_strip(X, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
 
-    for some in request.each(strip, [(i,) for i in range(c)], "core"):
-        blocks |= some
+        for some in request.each(strip, [(i,) for i in group], "core"):
+            blocks |= some
     extensions = [replace(m, transform=m.transform @ A) for m, A in zip(maps, bases, strict=True)]
     draft = Draft(bases, extensions, BlockSparse.from_blocks([A.shape[1] for A in bases], blocks))
     draft = strongest(draft, ranks_of(request, clusters, ranks, draft))
@@ -413,22 +409,45 @@ def _first_places(size: int, count: int, rule: str, rng: np.random.Generator) ->
     return candidate_places(size, count, rng)
 
 
-def _samples(
-    request: Request, pieces: Pieces, bases: list[Array], draws: list[Indices]
-) -> tuple[Array, list[tuple[Indices, Array]]]:
-    """All sampled rows of X, and for each cluster (where its own are among them, their rows of U)."""
+def _heavy_places(request: Request, pieces: Pieces, bases: list[Array]) -> list[Indices]:
+    """For each cluster the places, ascending, among which the pivots of its sample are sought."""
     before = np.concatenate([np.zeros((1, len(bases)), dtype=np.intp), np.cumsum(pieces.counts, axis=0)[:-1]])
     heavy = pieces.engine.visit(
         _heavy, pieces.held, request.seed, bases, own=list(before), plus=_lighter, what="samples"
     )[1]
-    candidates = [np.sort(places) for _, places, _ in heavy]
+    return [np.sort(places) for _, places, _ in heavy]
+
+
+def _groups(partners: list[list[int]], numbers: list[int]) -> list[range]:
+    """Clusters whose samples are held at the same time: all if any are coupled, else as many as take little memory."""
+    c = len(partners)
+    if any(len(others) > 1 for others in partners):
+        return [range(c)]
+    cuts = [0]
+    held = 0
+    for i in range(c):
+        if held and held + numbers[i] > FETCHED:
+            cuts.append(i)
+            held = 0
+        held += numbers[i]
+    return [range(a, b) for a, b in pairwise([*cuts, c])]
+
+
+def _samples(
+    request: Request, pieces: Pieces, bases: list[Array], maps: list[LandmarkMap], candidates: list[Indices],
+    draws: list[Indices], group: range,
+) -> tuple[Array, dict[int, SampledBasis]]:  # fmt: skip
+    """The sampled rows of some clusters, and what couples each of them; its sample are places among these rows."""
     at = PieceBases(pieces, tuple(bases), "float64").at
-    rows = at(list(enumerate(candidates)))
-    places = [sample_places(U, some, drawn) for (_, U), some, drawn in zip(rows, candidates, draws, strict=True)]
-    found = at(list(enumerate(places)))
+    rows = at([(i, candidates[i]) for i in group])
+    places = [sample_places(U, candidates[i], draws[i]) for i, (_, U) in zip(group, rows, strict=True)]
+    found = at(list(zip(group, places, strict=True)))
     ends = np.cumsum([0, *map(len, places)])
     X = request.objects.take(np.concatenate([numbers for numbers, _ in found]))
-    return X, [(np.arange(a, b), U) for a, b, (_, U) in zip(ends, ends[1:], found, strict=False)]
+    return X, {
+        i: SampledBasis(np.empty((0, bases[i].shape[1])), maps[i], np.arange(*ends[k : k + 2]), inverse_of(U))
+        for k, (i, (_, U)) in enumerate(zip(group, found, strict=True))
+    }
 
 
 def _inverse_root(G: Array) -> Array:
@@ -457,7 +476,7 @@ def _one_block(request: Request, clusters: Partition, pieces: Pieces, evaluator:
         return None
     # B = k(X, Z) L⁻ᵀ / sqrt(peak), so that B Bᵀ ~ K
     T = scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, trans="T", check_finite=False) / math.sqrt(peak)
-    pieces, (G,), over = _evaluated(request, pieces, [(precise(landmarks), own, T)], limited=not declared)
+    pieces, (G,), over = _evaluated(request, pieces, [(landmarks, own, T)], limited=not declared)
     if over:
         return None
     turn, values = leading_turn(G, rank)

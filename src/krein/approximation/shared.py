@@ -433,7 +433,8 @@ def inverse_of(rows: Array) -> Array:
 
 
 def core_strip(
-    objects: Any, bases: list[SampledBasis], i: int, columns: list[int], weights: dict[tuple[int, int], float],
+    objects: Any, bases: Sequence[SampledBasis] | dict[int, SampledBasis], i: int, columns: list[int],
+    weights: dict[tuple[int, int], float],
     evaluator: Evaluator,
 ) -> dict[tuple[int, int], Array]:  # fmt: skip
     """The core's blocks (i, j) for j in ``columns``.
