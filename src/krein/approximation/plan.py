@@ -185,7 +185,7 @@ def plan(
     kernel: str | Kernel = "rbf",
     workers: int = 1,
     threads: int = 1,
-    memory_limit: int | str | None = None,
+    memory_limit: float | str | None = None,
     learner: str = "ridge",
     dtype: str = "float32",
     machine: Machine | None = None,
@@ -206,7 +206,7 @@ def plan(
         Processes. Above 1 they are the workers of a Dask cluster, and bytes move between them.
     threads : int, default=1
         Threads of each process.
-    memory_limit : int, str or None, default=None
+    memory_limit : float, str or None, default=None
         Bytes that each process may take beside the interpreter, for instance "4GB".
     learner : {"ridge", "svm"}, default="ridge"
         "ridge" stands for what is solved with the core: KernelRidge, KernelRidgeClassifier, Gaussian processes with
