@@ -13,7 +13,7 @@ PURPOSES = {
     "plotting": "pictures", "estimators": "scikit-learn's contract", "choosing": "blocks, rank, storage type",
     "approximation": "objects to factorization", "solvers": "linear systems and duals", "factorization": "U M Uᵀ + s I",
     "preprocessing": "scaling per kernel", "kernels": "similarities, and what X is", "datasets": "data by name",
-    "sources": "rows outside memory",
+    "sources": "rows outside memory", "pieces": "visits to rows, checkpoints",
     "report": "HTML pages", "policy": "limits of decisions", "arrays": "types and seeds", "errors": "errors, warnings",
     "display": "former name of plotting", "bounds": "public name", "truncation": "public name",
 }  # fmt: skip

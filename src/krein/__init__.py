@@ -11,6 +11,7 @@ import typing
 if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the same at run time, and a test compares
     from krein import bounds, datasets, preprocessing, report, truncation
     from krein.approximation import Approximation
+    from krein.approximation.plan import plan
     from krein.choosing import approximate
     from krein.errors import (
         IndefiniteError,
@@ -159,6 +160,7 @@ __all__ = [
     "lanczos",
     "load",
     "pairwise",
+    "plan",
     "preprocessing",
     "psd_shift",
     "report",
@@ -170,6 +172,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "approximation": "Approximation",
+    "approximation.plan": "plan",
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError ResourceError",
     "estimators": "MEKA SVC SVR GaussianProcessClassifier GaussianProcessRegressor KernelKMeans KernelPCA KernelRidge "

@@ -25,6 +25,7 @@ from krein.approximation.couplings import kept_couplings, strengths_between
 from krein.approximation.landmarks import among, candidate_places
 from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided, leading_turn, n_landmarks, rounding_of
 from krein.approximation.parts import Parts
+from krein.approximation.plan import Sizes, check_memory
 from krein.approximation.request import Request
 from krein.approximation.shared import (
     CANDIDATES_PER_RANK,
@@ -73,6 +74,7 @@ def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:
     """Approximate what a request asks for, of `RowPieces`."""
     rows: RowPieces = request.objects
     assert request.n_blocks is not None
+    _check_memory(request, rows)
     _begin(request, rows)
     if request.n_blocks == 1:
         first = precise(rows.take([0]))
@@ -85,6 +87,15 @@ def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:
     else:
         clusters, pieces, medoids = _clusters(rows, request.n_blocks, request.seed, name="assign")
     return _coupled(request, clusters, pieces, medoids, evaluator)
+
+
+def _check_memory(request: Request, rows: RowPieces) -> None:
+    """Refuse a memory limit that cannot be kept, before any work is done. A given ``drop`` makes the core smaller."""
+    limit = None if rows.checkpoints is None else rows.checkpoints.limit
+    if limit is not None and not request.drop:
+        n_blocks = request.n_blocks or 1
+        rank = max(1, request.rank_sum(n_blocks) // n_blocks)
+        check_memory(Sizes.of(*rows.shape, n_blocks, rank, rows.dtype.itemsize), limit)
 
 
 def _begin(request: Request, rows: RowPieces) -> None:

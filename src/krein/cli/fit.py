@@ -20,6 +20,12 @@ if TYPE_CHECKING:  # loaded where they are used: see krein.cli
 
 __all__ = ["command"]
 
+# Tables in these formats can be read in pieces.
+TABLES_OF_NUMBERS = ("csv", "tsv", "parquet")
+# The plan of a fit that takes more seconds than this is printed before it begins.
+PLANNED_SECONDS = 10.0
+NOT_JUDGED = "not judged: a fit in pieces uses all rows; keep some in another file and give it to krein predict"
+
 
 @click.command("fit")
 @click.argument("data", type=click.Path(path_type=Path))
@@ -34,8 +40,13 @@ __all__ = ["command"]
 @click.option("--max-error", type=float, help="Relative error allowed in the kernel matrix, such as 0.01.")
 @click.option("--max-memory", callback=options.parse_bytes, metavar="BYTES",
               help="Largest size of the factorization, such as 500MB.")  # fmt: skip
+@click.option("--memory-limit", callback=options.parse_bytes, metavar="BYTES",
+              help="Memory of the fit, such as 2GB. DATA, a table of numbers, is then read in pieces.")  # fmt: skip
+@click.option("--workdir", type=click.Path(file_okay=False, path_type=Path),
+              help="Folder of a fit with --memory-limit. If it is interrupted, the same command goes on.")  # fmt: skip
 @click.option("--folds", type=click.IntRange(0), default=5, show_default=True,
-              help="Of the cross-validation, 0 for none. Above 100,000 rows one part is held out instead.")  # fmt: skip
+              help="Of the cross-validation, 0 for none. Above 100,000 rows one part is held out instead. With "
+              "--memory-limit there is none.")  # fmt: skip
 @options.SEED
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
               help="Model file, *.krein [default: DATA with that extension].")  # fmt: skip
@@ -44,7 +55,7 @@ def command(
     data: Path, target: str | None, drop: tuple[str, ...], format_: str | None, task: str, scale: str, machine: str,
     kernel: str | None, gamma: Any, degree: float | None, coef0: float | None, kernel_param: dict[str, Any],
     param: dict[str, Any], blocks: int | None, rank: int | None, max_error: float | None, max_memory: float | None,
-    folds: int, seed: int, output: Path | None, as_json: bool,
+    memory_limit: float | None, workdir: Path | None, folds: int, seed: int, output: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit a model of the target column of DATA, score it by cross-validation and save it.
 
@@ -56,6 +67,7 @@ def command(
       krein fit digits.csv --target label
       krein fit houses.parquet --target price --max-memory 500MB
       krein fit peptides.txt
+      krein fit large.parquet --target y --memory-limit 2GB --workdir large.work
       krein fit digits.csv --kernel tl1 -k rho=3 -p C=10 --output digits.krein --json
     """
     from krein.persistence import save
@@ -69,28 +81,72 @@ def command(
     given = {"kernel": kernel, "n_blocks": blocks, "rank": rank, "max_error": max_error, "max_memory": max_memory}
     parameters = {name: value for name, value in given.items() if value is not None} | param
     parameters |= options.kernel_parameters(kernel, gamma, degree, coef0, kernel_param)
+    terminal = sys.stderr.isatty()
+    shaped: dict[str, Any] = {
+        "task": task,
+        "machine": machine,
+        "scale": scale,
+        "random_state": seed,
+        "verbose": int(terminal),
+    }
+    if memory_limit is not None:
+        model, n, fit_warnings = _in_pieces(data, kind, drop, target, memory_limit, workdir, parameters, shaped)
+        save(model, output)
+        _tell(summary(model, n, output), data, (*remarks, NOT_JUDGED), fit_warnings, as_json)
+        return
+    if workdir is not None:
+        raise InputError("--workdir is for a fit in pieces. Give --memory-limit too, such as --memory-limit 2GB.")
     with options.collected_warnings() as file_warnings:
         frame, column = _table(data, kind, drop, target, task)
     if rank is not None and rank > len(frame):
         raise InputError(f"--rank is at most the number of rows, {len(frame)}; got {rank}.")
-    terminal = sys.stderr.isatty()
     with options.collected_warnings() as fit_warnings:
         model = learn(
-            frame, column, task=task, machine=machine, scale=scale, folds=folds, random_state=seed,
-            verbose=int(terminal), progress=lambda line: None if terminal else click.echo(line, err=True),
-            parameters=parameters,
+            frame, column, folds=folds, progress=lambda line: None if terminal else click.echo(line, err=True),
+            parameters=parameters, **shaped,
         )  # fmt: skip
     save(model, output)
-    facts = summary(model, len(frame), output)
     made = model.encoder.notes if model.encoder else options.unused_columns(frame.without([column]), model.text, kernel)
-    notes = (*remarks, *made, *file_warnings)
+    _tell(summary(model, len(frame), output), data, (*remarks, *made, *file_warnings), fit_warnings, as_json)
+
+
+def _tell(facts: dict[str, Any], data: Path, notes: tuple[str, ...], fit_warnings: list[str], as_json: bool) -> None:
+    """Print the summary of a model."""
     if as_json:
         click.echo(json.dumps(facts | {"notes": list(notes), "warnings": fit_warnings}, indent=1))
         return
     lines = [*_lines(facts, data), *(f"  note      {note}" for note in notes)]
     for line in [*lines, *(f"  warning   {options.rounded(warning)}" for warning in fit_warnings)]:
         click.echo(line)
-    click.echo(f"\nNext: krein predict {output} FILE")
+    click.echo(f"\nNext: krein predict {facts['model']} FILE")
+
+
+def _in_pieces(
+    data: Path, kind: str, drop: tuple[str, ...], target: str | None, memory_limit: float, workdir: Path | None,
+    parameters: dict[str, Any], shaped: dict[str, Any],
+) -> tuple[Model, int, list[str]]:  # fmt: skip
+    """Fit a model of a table that is read in pieces; a plan that takes long is printed first."""
+    from krein.tables.outside import learn_in_pieces
+    from krein.tables.reading import chunks
+
+    if kind not in TABLES_OF_NUMBERS:
+        raise InputError(
+            f"With --memory-limit DATA must be a table of numbers in {', '.join(TABLES_OF_NUMBERS)}; {data.name} is "
+            f"{kind}. Leave out --memory-limit, or write it as Parquet."
+        )
+    first = options.without_dropped(next(chunks(data, kind, 1)), drop)
+    column = _target(first, target)
+
+    def planned(plan: Any) -> None:
+        if plan.seconds > PLANNED_SECONDS:
+            click.echo(f"{plan}\n", err=True)
+
+    with options.collected_warnings() as fit_warnings:
+        model, n = learn_in_pieces(
+            data, column, columns=[name for name in first.names if name != column], memory_limit=memory_limit,
+            workdir=workdir, parameters=parameters, planned=planned, **shaped,
+        )  # fmt: skip
+    return model, n, fit_warnings
 
 
 def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, task: str) -> tuple[Frame, str]:
@@ -98,20 +154,27 @@ def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, tas
 
     The first row is read for the names, because the target is read as text: classes keep the spelling of the file.
     """
-    from krein.tables.model import find_target, keep_spelling
+    from krein.tables.model import keep_spelling
     from krein.tables.reading import chunks, read
 
     binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling, and one row costs as much as all
     frame = options.without_dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
-    column = find_target(frame.names, target)
-    if column is None:
-        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
-        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
-    column = frame.name_of(column)
+    column = _target(frame, target)
     if binary:
         return frame, column
     frame = options.without_dropped(read(data, kind, () if task == "regression" else (column,)), drop)
     return frame.with_column(column, keep_spelling(frame[column], task)), column
+
+
+def _target(frame: Frame, target: str | None) -> str:
+    """The name of the column to learn."""
+    from krein.tables.model import find_target
+
+    column = find_target(frame.names, target)
+    if column is None:
+        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
+        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
+    return frame.name_of(column)
 
 
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
@@ -137,7 +200,7 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
             "baseline": score.baseline,
         },
         "blocks": None if f is None else len(f.bases),
-        "directions": None if f is None else int(sum(b.shape[1] for b in f.bases)),
+        "directions": None if f is None else int(f.rank),
         "bytes": None if f is None else int(f.nbytes),
         "full_matrix_bytes": 8 * n**2,
         "relative_error": error if math.isfinite(error) else None,

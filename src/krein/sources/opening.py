@@ -45,7 +45,7 @@ def source_of(
         A `numpy.memmap` or the path of an .npy file; an array that is sliced like one, such as a dataset of zarr or
         h5py; the path of a Parquet, Arrow, Feather, CSV, TSV or svmlight file or of a folder of Parquet files; a
         `pyarrow.dataset.Dataset`; a polars LazyFrame; a Dask array or data frame; an iterator of blocks X or tuples
-        (X, y), or a function without arguments that returns one.
+        (X, y), or a function without arguments that returns one; an object with the methods of `Source`.
     y : object, default=None
         The target, the path of its .npy file, or the name of its column if X is a table; that column is then no
         feature. A target in the blocks of an iterator or in an svmlight file is used if y is None.
@@ -115,6 +115,8 @@ def _table(X: Any, y: str | None, columns: Sequence[str] | None) -> Blocks | Non
 
 def _stored(X: Any) -> Source | None:
     """Return the source of rows that can be read in any order, or None of others."""
+    if isinstance(X, Source):
+        return X
     if isinstance(X, np.memmap):
         return mapped_array(X)
     if _is(X, "dask.array", "Array"):

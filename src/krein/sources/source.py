@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from krein.errors import InputError, ResourceError, whole_number
 __all__ = ["Source", "bounds_within", "check_run", "check_shape", "check_take", "file_facts", "float_type", "token_of"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Rows of numbers somewhere: small, picklable, and never the rows themselves."""
 

@@ -34,6 +34,7 @@ __all__ = [
     "MACHINES",
     "SPHERE_KERNELS",
     "TASKS",
+    "TEXT_KERNELS",
     "UNSCALED_KERNELS",
     "Model",
     "Score",
@@ -43,6 +44,7 @@ __all__ = [
     "keep_spelling",
     "kernel_parameter_names",
     "learn",
+    "machine_for",
     "target_values",
     "text_column",
     "text_kernel",
@@ -195,7 +197,7 @@ def learn(
     text = text_column(rest, named)
     if text is not None:
         parameters["kernel"] = text_kernel(named, parameters.pop("kernel_params", None) or {})
-    estimator = _machine(machine, classes, len(frame), parameters)
+    estimator = machine_for(machine, classes, len(frame), parameters)
 
     def fitted(rows: Any) -> Model:
         part = rest.take(rows)
@@ -309,7 +311,8 @@ def comparable_objects(frame: Frame, text: str | None, encoder: Encoder | None, 
     return column.tolist()
 
 
-def _machine(machine: str, classes: bool, n: int, parameters: dict[str, Any]) -> Any:
+def machine_for(machine: str, classes: bool, n: int, parameters: dict[str, Any]) -> Any:
+    """Return the estimator that ``machine`` names, for n rows; a parameter that it does not have is an error."""
     if machine == "auto":
         machine = "svm" if classes and n <= MAX_SVM_ROWS else "ridge"
     made: dict[tuple[str, bool], Any] = {
