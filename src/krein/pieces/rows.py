@@ -6,6 +6,7 @@ What needs all rows visits the pieces, one after the other or on a cluster, and 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -222,7 +223,14 @@ class ArrayRows:
 
     def __init__(self, X: Array) -> None:
         self.X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-        self.shape, self.dtype, self.token = X.shape, self.X.dtype, f"array {X.shape} at {id(X)}"
+        self.shape, self.dtype = X.shape, self.X.dtype
+
+    @cached_property
+    def token(self) -> str:
+        content = hashlib.sha256()
+        for a in range(0, len(self.X), TILE_ROWS):
+            content.update(np.ascontiguousarray(self.X[a : a + TILE_ROWS]).data)
+        return f"array {self.shape} {self.dtype} {content.hexdigest()}"
 
     def bounds(self, target: int) -> list[int]:
         return bounds_within([0, len(self.X)], target)
