@@ -17,7 +17,7 @@ SHAPE = {"n_blocks": 4, "rank": 16, "random_state": 0, "policy": FEW}
 COMMON = SHAPE | {"gamma": 0.3}
 NAMED = COMMON | {"kernel": "rbf"}
 # A limit with pieces of some hundred rows, and with files.
-SMALL = {"memory_limit": "1MB"}
+SMALL = {"memory_limit": "800kB"}
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(N, D))

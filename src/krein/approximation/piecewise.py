@@ -234,7 +234,7 @@ def _basis(
                 excess = np.einsum("ij,ij->i", held, held) > (1.0 + DIAGONAL_TOLERANCE) * np.abs(evaluator.diag(rows))
                 over += float(excess.any())
         grams.append(G)
-    stored = B if folder is None else folder.write(at, B)
+    stored = B if folder is None else folder.write(at, B, lasting=True)
     return piece._replace(stored=stored, columns=columns), (grams, over)
 
 
@@ -245,7 +245,8 @@ def _evaluated(
     rows: RowPieces = request.objects
     numbers = sum(int(n) * T.shape[1] for n, (_, _, T) in zip(pieces.counts.sum(0), maps, strict=True))
     nbytes = np.dtype(request.working).itemsize * numbers + SOLVER_BYTES * request.n
-    folder = rows.checkpoints if rows.checkpoints is not None and rows.checkpoints.holds(nbytes) else None
+    files = rows.checkpoints
+    folder = files if files is not None and (files.kept or files.holds(nbytes)) else None
     name = "limited-basis" if limited else "basis"  # if the first exceeds its limit, the second follows
     held, (grams, over) = pieces.engine.visit(
         _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, limited,

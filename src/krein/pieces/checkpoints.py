@@ -34,7 +34,7 @@ UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
 OWN_FOLDER = "krein-fit"
 # A lock without a number is being written, or its writer died: after this many seconds it counts as dead.
 LOCK_SECONDS = 0.5
-# Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit, unless the folder is kept.
+# Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit.
 MOST_HELD, HELD_SHARE = 2**28, 0.25
 
 
@@ -108,13 +108,13 @@ class Workdir:
     # -- files -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def written(self, path: Path) -> Iterator[Any]:
+    def written(self, path: Path, lasting: bool = True) -> Iterator[Any]:
         """A file that appears under its name when it is complete."""
         part = path.with_name(path.name + ".part")
         try:
             with open(part, "wb") as file:
                 yield file
-                if self.kept:  # what is temporary need not outlive the machine
+                if self.kept and lasting:  # what is temporary need not outlive the machine
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(part, path)
@@ -129,12 +129,12 @@ class Workdir:
 
     def holds(self, nbytes: float) -> bool:
         """Whether arrays of so many bytes in all are written to files, and not held in memory."""
-        return self.kept or nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
+        return nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
 
-    def write(self, name: str, array: Array) -> str:
-        """Write an array and return the path of its .npy file."""
+    def write(self, name: str, array: Array, lasting: bool = False) -> str:
+        """Write an array and return the path of its .npy file; ``lasting`` if another try of the fit may need it."""
         path = self.folder / f"{self._n_builds}-{name}.npy"
-        with self.written(path) as file:
+        with self.written(path, lasting) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
         return str(path)
 
@@ -145,8 +145,9 @@ class Workdir:
         path = self.folder / f"{self._n_builds}-{name}-{j:05d}.npz"
         if path.exists():
             with (
-                contextlib.suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
-                np.load(path, allow_pickle=False) as file,
+                contextlib.suppress(*UNREADABLE),
+                open(path, "rb") as stored,
+                np.load(stored, allow_pickle=False) as file,
             ):
                 found: tuple[Any, Any] = _decoded(json.loads(str(file["structure"])), file, fixed)
                 return found
@@ -215,7 +216,7 @@ def _is_running(process: int) -> bool:
         return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has so large a number
         return False
     except OSError:
         return True
