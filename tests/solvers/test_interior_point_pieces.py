@@ -17,6 +17,7 @@ from krein.approximation.request import Request
 from krein.errors import IndefiniteError
 from krein.factorization.pieces import Piece, PieceBases, Pieces
 from krein.kernels import Evaluator
+from krein.pieces.checkpoints import Workdir
 from krein.pieces.engines import Here
 from krein.pieces.rows import Chunk, RowPieces, Run
 from krein.solvers import Dual, dual, solve_dual
@@ -193,7 +194,8 @@ def test_bases_that_were_built_in_pieces(tmp_path):
     np.save(tmp_path / "rows.npy", X)
     source = source_of(str(tmp_path / "rows.npy"))[0]
     cuts = source.bounds(700)
-    rows = RowPieces(source, Here(), [Run(source, a, b) for a, b in pairwise(cuts)], cuts)
+    held, files = [Run(source, a, b) for a, b in pairwise(cuts)], Workdir(tmp_path / "files")
+    rows = RowPieces(source, Here(checkpoints=files), held, cuts, files)
     request = Request.check(
         X, krein.RBF(gamma=0.3), n_blocks=8, rank=16, total_rank=None, coupling="shared", guarded=True,
         landmarks="auto", allocation="equal", drop="auto", max_error=None, max_memory=None, dtype="auto", n_jobs=None,

@@ -80,13 +80,13 @@ def couple_pieces(request: Request, evaluator: Evaluator) -> Parts:
         first = precise(rows.take([0]))
         clusters = Partition(np.empty(0, dtype=np.intp), np.array([0, request.n]), first, 1.0)
         pieces, _ = assigned(rows, clusters, name="assign")
-        found = _one_block(request, clusters, pieces, evaluator)
-        if found is not None:
-            return found
-        medoids = first
+        found, medoids = _one_block(request, clusters, pieces, evaluator), first
     else:
         clusters, pieces, medoids = _clusters(rows, request.n_blocks, request.seed, name="assign")
-    return _coupled(request, clusters, pieces, medoids, evaluator)
+        found = None
+    found = found or _coupled(request, clusters, pieces, medoids, evaluator)
+    rows.source.check()  # nothing was read of rows that had changed
+    return found
 
 
 def _check_memory(request: Request, rows: RowPieces) -> None:
@@ -221,7 +221,7 @@ def _fetched(pieces: Pieces, wanted: Sequence[Indices], d: int, use: Callable[[i
 
 
 def _basis(
-    piece: Piece, at: int, kernel: Kernel, maps: list[tuple[Any, Any, Array]], dtype: Any, folder: Any, limited: bool
+    piece: Piece, at: str, kernel: Kernel, maps: list[tuple[Any, Any, Array]], dtype: Any, folder: Any, limited: bool
 ) -> tuple[Piece, Any]:
     """Evaluate B = k(X, Z) T cluster by cluster; send Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
     evaluator, X = Evaluator(kernel), np.asarray(piece.rows.read())
@@ -245,7 +245,7 @@ def _basis(
                 excess = np.einsum("ij,ij->i", held, held) > (1.0 + DIAGONAL_TOLERANCE) * np.abs(evaluator.diag(rows))
                 over += float(excess.any())
         grams.append(G)
-    stored = B if folder is None else folder.write(f"basis-{at:05d}", B)
+    stored = B if folder is None else folder.write(at, B, lasting=True)
     return piece._replace(stored=stored, columns=columns), (grams, over)
 
 
@@ -256,10 +256,12 @@ def _evaluated(
     rows: RowPieces = request.objects
     numbers = sum(int(n) * T.shape[1] for n, (_, _, T) in zip(pieces.counts.sum(0), maps, strict=True))
     nbytes = np.dtype(request.working).itemsize * numbers + SOLVER_BYTES * request.n
-    folder = rows.checkpoints if rows.checkpoints is not None and rows.checkpoints.holds(nbytes) else None
+    files = rows.checkpoints
+    folder = files if files is not None and (files.kept or files.holds(nbytes)) else None
+    name = "limited-basis" if limited else "basis"  # if the first exceeds its limit, the second follows
     held, (grams, over) = pieces.engine.visit(
         _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, limited,
-        own=list(range(len(pieces.held))), what="bases", name="basis",
+        own=[f"{name}-{j:05d}" for j in range(len(pieces.held))], what="bases", name=name,
     )  # fmt: skip
     return pieces.with_held(held), grams, over > 0
 

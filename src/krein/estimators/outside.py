@@ -7,7 +7,8 @@ collection of predictions, anything else an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -48,14 +49,28 @@ def fits_outside(fit: F) -> F:
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
         with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target):
-            if isinstance(rows, RowPieces):
-                rows.survey  # noqa: B018  checks all rows
-            found = fit(self, rows, target, *map(in_memory, args), **options)
-            if isinstance(rows, RowPieces):
-                self._let_go()
+            if not isinstance(rows, RowPieces):
+                return fit(self, rows, target, *map(in_memory, args), **options)
+            rows.survey  # noqa: B018  checks all rows
+            with _seeded(self, rows.checkpoints):
+                found = fit(self, rows, target, *map(in_memory, args), **options)
+            self._let_go()
         return found
 
     return opened_fit  # type: ignore[return-value]
+
+
+@contextmanager
+def _seeded(machine: Any, files: Any) -> Iterator[None]:
+    """Without a random state, a fit whose files are kept has one seed, with which an interrupted fit goes on."""
+    if machine.random_state is not None or files is None or not files.kept:
+        yield
+        return
+    machine.random_state = files.seed()
+    try:
+        yield
+    finally:
+        machine.random_state = None
 
 
 def _compares_vectors(kernel: Any) -> bool:

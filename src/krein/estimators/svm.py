@@ -49,7 +49,7 @@ from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
 from krein.kernels.counting import uncounted
-from krein.pieces import RowPieces
+from krein.pieces.rows import RowPieces
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact_svm import solve_classes, solve_exactly
@@ -104,17 +104,26 @@ class SupportVectorMachine(KernelMachine):
         if self.refine is not None:
             one_of("refine", self.refine, ("auto", "exact"))
 
+    def _check_place(self, objects: Any) -> None:
+        """Refuse what needs all rows in memory, if they are not there."""
+        if isinstance(objects, RowPieces) and self.refine == "exact":
+            raise InputError(
+                f"refine='exact' compares rows with all others in memory; X of shape {objects.shape} lies outside it. "
+                "Leave refine at its default, or read X into memory."
+            )
+
     def _used_rows(self, objects: Any, weights: Array | None) -> tuple[Any, Indices, Array]:
         """Return the objects of positive weight, their places among the caller's rows and their weights.
 
-        An approximation that was passed is of all rows, and so is one of rows that lie elsewhere. Rows without weight
-        are then part of no dual.
+        An approximation that was passed is of all rows, and so is one of rows in pieces. Rows without weight are then
+        part of no dual.
         """
+        self._check_place(objects)
         n = count_objects(objects)
         self.shape_fit_ = (n, n) if self._precomputed else (n, *getattr(objects, "shape", (n,))[1:])
         weights = np.ones(n) if weights is None else weights
         used = np.flatnonzero(weights > 0.0)
-        if self.approximation is not None or isinstance(objects, RowPieces) or len(used) == n:
+        if self.approximation is not None or len(used) == n or isinstance(objects, RowPieces):
             return objects, np.arange(n), weights
         return take(objects, used), used, weights[used]
 
@@ -418,11 +427,6 @@ class Classifier(ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
             raise InputError("decision_function_shape='ovo' needs pairs: it goes with multi_class='ovo' only.")
         objects, y, kernel = self._start(X, y, weights=given)
         labels = self._set_classes(y, given)
-        if self.probability and isinstance(objects, RowPieces):
-            raise InputError(
-                "probability=True fits parts of X again and again, which needs X in memory. Leave it out, or use "
-                "KernelLogisticRegression, which has probabilities without it."
-            )
         if self.probability:
             self._learn_probabilities(objects, kernel, y, labels, given)
         else:

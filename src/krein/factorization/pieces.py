@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError, ResourceError
 from krein.factorization.bases import Bases, sparse_rows
-from krein.pieces.checkpoints import KINDS
+from krein.pieces.checkpoints import KINDS, mapped
 from krein.pieces.engines import Engine, Here
 
 __all__ = ["Piece", "PieceBases", "Pieces"]
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
     def blocks(self) -> Iterator[tuple[int, slice, Array]]:
         """Yield (cluster, its places in ``order``, its rows of B) for each cluster that has rows here."""
-        B = np.load(self.stored, mmap_mode="r") if isinstance(self.stored, str) else self.stored
+        B = mapped(self.stored) if isinstance(self.stored, str) else self.stored
         at = 0
         for i, (a, b) in enumerate(pairwise(self.starts.tolist())):
             size = (b - a) * self.columns[i]

@@ -12,24 +12,29 @@ import os
 import shutil
 import sys
 import tempfile
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, ResourceError
 
-__all__ = ["KINDS", "Workdir"]
+__all__ = ["KINDS", "Workdir", "mapped"]
 
 # The named tuples that steps return, by their names: they are added where they are defined.
 KINDS: dict[str, Any] = {}
-# A finished fit leaves these files of a given folder in place; all others are its own and are removed.
-SPOOLED = ("rows.npy", "target.npy", "spool.json")
-
-
-# Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit, unless the folder is kept.
+# What reading a damaged file raises.
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
+# Within a folder that was given, all files of a fit lie in this one, so that no other file is ever touched.
+OWN_FOLDER = "krein-fit"
+# A lock without a number is being written, or its writer died: after this many seconds it counts as dead.
+LOCK_SECONDS = 0.5
+# Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit.
 MOST_HELD, HELD_SHARE = 2**28, 0.25
 
 
@@ -39,84 +44,77 @@ class Workdir:
     Parameters
     ----------
     path : path or None
-        A folder that is kept, so that an interrupted fit goes on where it was. None is a temporary folder, which is
-        removed by `close`.
+        A folder in which the files of an interrupted fit stay, so that another try goes on where it was. None is a
+        temporary folder. Files are removed by `close`, or with the last reference to them.
     limit : float or None
         Bytes that a fit may take in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, limit: float | None = None) -> None:
         self.kept, self.limit = path is not None, limit
-        self._lock: Path | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="krein-") if path is None else os.path.abspath(path))
+        self.random_state: int | None = None
+        self._n_builds = 0
+        given = path if path is None else Path(os.path.abspath(path), OWN_FOLDER)
         try:
+            self.folder = Path(tempfile.mkdtemp(prefix="krein-")) if given is None else given
             self.folder.mkdir(parents=True, exist_ok=True)
-            if self.kept:
-                self._take_lock()
+            _take_lock(self.folder)
         except OSError as error:
             raise ResourceError(
-                f"workdir must be a folder that can be written to; {str(self.folder)!r} cannot: {error}. Pass another."
+                f"workdir must be a folder that can be written to; {str(path or tempfile.gettempdir())!r} cannot: "
+                f"{error}. Pass another."
             ) from None
-
-    def _take_lock(self) -> None:
-        lock = self.folder / "lock"
-        for _ in range(2):
-            try:
-                handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            except FileExistsError:
-                owner = lock.read_text().strip()
-                if owner.isdigit() and _is_running(int(owner)):
-                    raise ResourceError(
-                        f"The folder {str(self.folder)!r} is in use by process {owner}. Pass another workdir, or wait "
-                        "until that fit ends."
-                    ) from None
-                lock.unlink(missing_ok=True)  # its process is gone
-                continue
-            os.write(handle, str(os.getpid()).encode())
-            os.close(handle)
-            self._lock = lock
-            return
+        self._end = weakref.finalize(self, _remove, self.folder, os.getpid())
 
     # -- whose files these are -------------------------------------------------------------------------------------
 
     def begin(self, facts: dict[str, Any]) -> None:
-        """Go on with the fit that ``facts`` describe, or start it; refuse the files of another one."""
-        record = self.folder / "fit.json"
+        """Go on with the next approximation of a fit, or start it; refuse the files of another fit."""
+        at, known = self._n_builds, self._record()
+        self._n_builds += 1
         facts = facts | {"krein": sys.modules["krein"].__version__}
         wanted = {name: str(value) for name, value in facts.items()}
-        if record.exists():
-            try:
-                known = json.loads(record.read_text())
-            except ValueError:
-                known = {}
-            differing = sorted(name for name in wanted.keys() | known.keys() if wanted.get(name) != known.get(name))
+        builds = known.get("builds", [])
+        if at < len(builds):
+            there = builds[at]
+            differing = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
             if differing:
                 name = differing[0]
                 raise InputError(
                     f"The folder {str(self.folder)!r} holds an unfinished fit that differs in {', '.join(differing)} "
-                    f"({name}: {str(known.get(name))[:80]} there, {str(wanted.get(name))[:80]} here). Repeat that fit "
+                    f"({name}: {str(there.get(name))[:80]} there, {str(wanted.get(name))[:80]} here). Repeat that fit "
                     "to finish it, pass another workdir, or remove the folder."
                 )
             return
-        with self.written(record) as file:
-            file.write(json.dumps(wanted, indent=1).encode())
+        record = {"random_state": self.random_state, "builds": [*builds, wanted]}
+        with self.written(self.folder / "fit.json") as file:
+            file.write(json.dumps(record, indent=1).encode())
 
-    def seed(self, default: int) -> int:
-        """The seed of the unfinished fit, if there is one."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return int(json.loads((self.folder / "fit.json").read_text())["seed"])
-        return default
+    def seed(self) -> int:
+        """A random state for a fit that was given none: that of the unfinished fit if there is one, else a new one."""
+        found = self._record().get("random_state")
+        self.random_state = int(np.random.default_rng().integers(2**31)) if found is None else int(found)
+        return self.random_state
+
+    def _record(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "fit.json").read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise _damaged(self.folder / "fit.json", error) from None
+        return found
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def written(self, path: Path) -> Iterator[Any]:
+    def written(self, path: Path, lasting: bool = True) -> Iterator[Any]:
         """A file that appears under its name when it is complete."""
         part = path.with_name(path.name + ".part")
         try:
             with open(part, "wb") as file:
                 yield file
-                if self.kept:  # what is temporary need not outlive the machine
+                if self.kept and lasting:  # what is temporary need not outlive the machine
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(part, path)
@@ -131,12 +129,12 @@ class Workdir:
 
     def holds(self, nbytes: float) -> bool:
         """Whether arrays of so many bytes in all are written to files, and not held in memory."""
-        return self.kept or nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
+        return nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
 
-    def write(self, name: str, array: Array) -> str:
-        """Write an array and return the path of its .npy file."""
-        path = self.folder / f"{name}.npy"
-        with self.written(path) as file:
+    def write(self, name: str, array: Array, lasting: bool = False) -> str:
+        """Write an array and return the path of its .npy file; ``lasting`` if another try of the fit may need it."""
+        path = self.folder / f"{self._n_builds}-{name}.npy"
+        with self.written(path, lasting) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
         return str(path)
 
@@ -144,9 +142,13 @@ class Workdir:
         """The result of a step at piece j that was finished before, or run it. ``fixed`` is what is not written."""
         if not self.kept:
             return run()
-        path = self.folder / f"{name}-{j:05d}.npz"
+        path = self.folder / f"{self._n_builds}-{name}-{j:05d}.npz"
         if path.exists():
-            with contextlib.suppress(OSError, ValueError, KeyError), np.load(path, allow_pickle=False) as file:
+            with (
+                contextlib.suppress(*UNREADABLE),
+                open(path, "rb") as stored,
+                np.load(stored, allow_pickle=False) as file,
+            ):
                 found: tuple[Any, Any] = _decoded(json.loads(str(file["structure"])), file, fixed)
                 return found
         result = run()
@@ -158,18 +160,55 @@ class Workdir:
         return result
 
     def close(self, finished: bool = True) -> None:
-        """Remove what is temporary: the folder itself if none was given, else what a finished fit left in it."""
-        if not self.kept:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the files, but those of an unfinished fit in a folder that was given."""
+        self._end.detach()
+        if finished or not self.kept:
+            _remove(self.folder, os.getpid())
+        else:
+            (self.folder / "lock").unlink(missing_ok=True)
+
+
+def mapped(path: str) -> Array:
+    """The array of a file that `Workdir.write` wrote, as a memory map."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except UNREADABLE as error:
+        raise _damaged(Path(path), error) from None
+
+
+def _damaged(path: Path, error: Exception) -> ResourceError:
+    size = f"it has {path.stat().st_size:,} bytes" if path.exists() else "it is gone"
+    return ResourceError(
+        f"{path.name} was written by this fit or an earlier one and is damaged: {size} ({error}). Remove the folder "
+        f"{str(path.parent)!r} and fit again."
+    )
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked process has a copy of the object, and not the files
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take_lock(folder: Path) -> None:
+    """Write the number of this process to the folder, or raise ResourceError if that of a running one is there."""
+    lock = folder / "lock"
+    for _ in range(2):
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            os.write(handle, str(os.getpid()).encode())
+            os.close(handle)
             return
-        if finished:
-            for path in self.folder.glob("*"):
-                own = path.suffix in (".npz", ".npy") and path.name not in SPOOLED
-                if own or path.name == "fit.json":
-                    path.unlink(missing_ok=True)
-        if self._lock is not None:
-            self._lock.unlink(missing_ok=True)
-            self._lock = None
+        owner = lock.read_text()
+        if not owner:
+            time.sleep(LOCK_SECONDS)
+            owner = lock.read_text()
+        if owner.isdigit() and _is_running(int(owner)):
+            break
+        lock.unlink(missing_ok=True)  # its process is gone
+    raise ResourceError(
+        f"The folder {str(folder)!r} is in use by process {owner}. Pass another workdir, or wait until that fit ends. "
+        "If that process runs on no machine, remove the folder."
+    )
 
 
 def _is_running(process: int) -> bool:
@@ -177,7 +216,7 @@ def _is_running(process: int) -> bool:
         return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has so large a number
         return False
     except OSError:
         return True

@@ -154,7 +154,8 @@ def lazily(method: Callable[..., Any], machine: Any, X: Any, probe: Any, **optio
         import pandas as pd
 
         def of_frame(part: Any, fitted: Any) -> Any:
-            values = np.asarray(method(fitted, part, **options)) if len(part) else probe[:0]
+            rows = part if hasattr(fitted, "feature_names_in_") else np.asarray(part)  # names that the fit knows too
+            values = np.asarray(method(fitted, rows, **options)) if len(part) else probe[:0]
             return pd.Series(values, index=part.index) if values.ndim == 1 else pd.DataFrame(values, index=part.index)
 
         empty = probe[:0]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from krein.errors import InputError, is_number
+from krein.errors import InputError, is_number, warn
 from krein.pieces.checkpoints import Workdir
 from krein.pieces.on_dask import is_dask, on_dask
 from krein.pieces.rows import ArrayRows, RowPieces
@@ -54,38 +54,48 @@ def opened(
     """Yield (X, y): as they are, as arrays in memory, or X as `RowPieces`.
 
     Up to ``fewest`` rows that fit into memory are read. ``workdir`` keeps what is finished for another try. With
-    ``keep`` the rows and the files stay open when no error occurs.
+    ``keep`` the rows stay open when no error occurs, and files are removed with the last reference to them.
     """
-    limit = bytes_from(memory_limit)
-    found = source_of(X, y, workdir=workdir) if may_be_outside(X) else None
-    if found is None and limit is not None and isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
-        found = ArrayRows(X), y  # an array that is there may be visited in pieces too
-    if found is None:
-        yield X, in_memory(y)
-        return
-    source, y = found[0], in_memory(found[1])
-    n, d = source.shape
-    room = READ_BYTES if limit is None else READ_SHARE * limit
-    if n <= fewest and n * d * np.dtype(source.dtype).itemsize <= room:
-        yield source.read(0, n), y
-        return
-    jobs = _n_threads(n_jobs)
-    if is_dask(X):
-        rows, files = on_dask(source, verbose), None
-    else:
-        files = Workdir(workdir, limit)
-        rows = RowPieces.of(source, memory_limit=limit, n_jobs=jobs, verbose=verbose, checkpoints=files)
+    limit, outside = bytes_from(memory_limit), may_be_outside(X)
+    rows = files = None
+    if outside and workdir is not None:
+        if is_dask(X):
+            warn(
+                "workdir is not used: what is computed of a Dask collection stays with the workers, and what a dead "
+                "one held is computed again. Pass workdir=None."
+            )
+        else:
+            files = Workdir(workdir, limit)  # locked before anything is written
     try:
-        yield rows, y
+        found = source_of(X, y, workdir=workdir) if outside else None
+        if found is None and limit is not None and isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
+            found = ArrayRows(X), y  # an array that is there may be visited in pieces too
+        X, y = (X, in_memory(y)) if found is None else (X, in_memory(found[1]))
+        if found is not None:
+            source = found[0]
+            n, d = source.shape
+            room = READ_BYTES if limit is None else READ_SHARE * limit
+            if n <= fewest and n * d * np.dtype(source.dtype).itemsize <= room:
+                X = source.read(0, n)
+            elif is_dask(X):
+                X = rows = on_dask(source, verbose)
+            else:
+                files = files or Workdir(workdir, limit)
+                jobs = _n_threads(n_jobs)
+                X = rows = RowPieces.of(source, memory_limit=limit, n_jobs=jobs, verbose=verbose, checkpoints=files)
+        yield X, y
     except BaseException:
-        rows.close()
-        if files is not None:
-            files.close(finished=False)
+        _closed(rows, files, finished=False)
         raise
-    if not keep:
+    if not (keep and rows is not None):
+        _closed(rows, files)
+
+
+def _closed(rows: RowPieces | None, files: Workdir | None, finished: bool = True) -> None:
+    if rows is not None:
         rows.close()
-        if files is not None:
-            files.close()
+    if files is not None:
+        files.close(finished)
 
 
 def may_be_outside(X: Any) -> bool:

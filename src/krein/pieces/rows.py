@@ -6,6 +6,7 @@ What needs all rows visits the pieces, one after the other or on a cluster, and 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -21,14 +22,15 @@ from krein.sources.source import bounds_within
 
 __all__ = ["ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
 
-# Without a memory limit the rows of a piece take this many bytes, with what is computed of them.
+# The rows of a piece take this many bytes at most, with what is computed of them.
 PIECE_BYTES = 2**26
-# A piece takes this share of the memory limit at most.
-PIECE_SHARE = 1 / 8
+# A piece takes this share of the memory limit at most, and the pieces that are visited at a time the second share.
+PIECE_SHARE, VISITED_SHARE = 1 / 8, 1 / 2
 # Beside its features a row takes about this many bytes while it is worked on.
 ROW_BYTES = 512
-# Most of the rows are read into memory only if they take no more bytes than this.
-MOST_TAKEN = 2**28
+# More than half of the rows are brought together at once if they take no more than this many bytes, or this share of a
+# memory limit.
+TAKEN_BYTES, TAKEN_SHARE = 2**28, 1 / 4
 # This many rows are converted to float64 at a time.
 TILE_ROWS = 8192
 # Rows whose length differs from 1 by more than this are not on the unit sphere.
@@ -101,10 +103,12 @@ class RowPieces:
         cls, source: Source, *, memory_limit: float | None = None, n_jobs: int = 1, verbose: int = 0,
         checkpoints: Any = None,
     ) -> RowPieces:  # fmt: skip
-        """The rows of a source in pieces that this process visits."""
-        room = PIECE_BYTES if memory_limit is None else PIECE_SHARE * memory_limit
+        """The rows of a source in pieces that this process visits. The number of jobs has no part in where they end."""
+        room = PIECE_BYTES if memory_limit is None else min(PIECE_BYTES, PIECE_SHARE * memory_limit)
         row = ROW_BYTES + source.shape[1] * np.dtype(source.dtype).itemsize
-        cuts = source.bounds(max(FEWEST_ROWS, int(room / max(1, n_jobs) / row)))
+        cuts = source.bounds(max(FEWEST_ROWS, int(room / row)))
+        if memory_limit is not None:
+            n_jobs = min(n_jobs, int(VISITED_SHARE * memory_limit / room))
         held = [Run(source, a, b) for a, b in pairwise(cuts)]
         return cls(source, Here(n_jobs, verbose, checkpoints), held, cuts, checkpoints)
 
@@ -125,11 +129,12 @@ class RowPieces:
     def take(self, indices: Any) -> Array:
         """Rows by number, in memory. Most of the rows are refused: they are elsewhere for a reason."""
         wanted = np.asarray(indices, dtype=np.intp)
-        nbytes = len(wanted) * self.shape[1] * self.dtype.itemsize
-        if 2 * len(wanted) > self.shape[0] and nbytes > MOST_TAKEN:
+        limit, nbytes = getattr(self.checkpoints, "limit", None), len(wanted) * self.shape[1] * self.dtype.itemsize
+        if 2 * len(wanted) > self.shape[0] and nbytes > (TAKEN_BYTES if limit is None else TAKEN_SHARE * limit):
             raise ResourceError(
-                f"This fit would read {len(wanted)} of {self.shape[0]} rows ({nbytes:.3g} bytes) into memory. Pass X "
-                "as an array if they fit there, or leave out the option that needs them."
+                f"What was asked for needs {len(wanted):,} of {self.shape[0]:,} rows in memory at once, {nbytes:,} "
+                "bytes: weights of 0, probability=True, or a choice of blocks on most rows. Leave it out (give "
+                "n_blocks and rank, leave out rows without weight), raise memory_limit, or read X into memory."
             )
         if isinstance(self.engine, Here):
             return np.asarray(self.source.take(wanted), dtype=self.dtype)
@@ -230,7 +235,14 @@ class ArrayRows:
 
     def __init__(self, X: Array) -> None:
         self.X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-        self.shape, self.dtype, self.token = X.shape, self.X.dtype, f"array {X.shape} at {id(X)}"
+        self.shape, self.dtype = X.shape, self.X.dtype
+
+    @cached_property
+    def token(self) -> str:
+        content = hashlib.sha256()
+        for a in range(0, len(self.X), TILE_ROWS):
+            content.update(np.ascontiguousarray(self.X[a : a + TILE_ROWS]).data)
+        return f"array {self.shape} {self.dtype} {content.hexdigest()}"
 
     def bounds(self, target: int) -> list[int]:
         return bounds_within([0, len(self.X)], target)

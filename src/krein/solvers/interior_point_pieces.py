@@ -21,6 +21,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.factorization.pieces import Piece, PieceBases
+from krein.pieces.checkpoints import mapped
 from krein.pieces.engines import add
 from krein.solvers.interior_point import (
     NEWTON_RESIDUAL,
@@ -66,7 +67,7 @@ class Vectors(NamedTuple):
 
     def opened(self) -> Vectors:
         """The same with files as memory maps."""
-        return Vectors(*(np.load(a, mmap_mode="r").view(np.ndarray) if isinstance(a, str) else a for a in self))
+        return Vectors(*(mapped(a) if isinstance(a, str) else a for a in self))
 
 
 class Task(NamedTuple):

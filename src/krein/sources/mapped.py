@@ -67,13 +67,11 @@ class Mapped:
 
     def _rows(self) -> Any:
         """Return the array, after a look at the file: reading a map past the end of its file ends the process."""
-        if file_facts(self.path)[1] < self.size:
-            self.check()
+        self.check()
         return self._array
 
     @cached_property
     def _array(self) -> Any:
-        self.check()
         whole = np.memmap(self.path, np.uint8, "r")
         return np.ndarray(self.shape, self.stored, whole, self.offset, self.strides)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,11 +207,11 @@ def neighbourhoods(whole: Group, kernel: Any, seed: int) -> list[Group]:
     """The nearest rows of some, by the kernel's own distance k(x, x) + k(c, c) - 2 k(x, c)."""
     clean = signal(kernel)
     n = count_objects(whole.objects)
-    own = clean.diag(whole.objects)
+    own = self_similarities(clean, whole.objects)
     found = []
     near = min(NEIGHBOURS, n)
     for i in stream(seed, 61).choice(n, min(NEIGHBOURHOODS, n), replace=False):
-        distances = own - 2.0 * clean(whole.objects, take(whole.objects, [i]))[:, 0]
+        distances = own - 2.0 * _similarities_to(take(whole.objects, [i]), clean, whole.objects)
         found.append(_take(whole, np.sort(np.argpartition(distances, near - 1)[:near])))
     return found
 
@@ -412,6 +413,13 @@ def diagonal(clean: Any, group: Group) -> Array:
     if "leaf" not in group.own:
         group.own["leaf"] = leaf.diag(group.objects)
     return np.asarray(amplitude_of(clean) * group.own["leaf"])
+
+
+def _similarities_to(one: Any, kernel: Any, objects: Any) -> Array:
+    """k(x, one) of all objects, wherever they are."""
+    if isinstance(objects, RowPieces):
+        return objects.map(partial(_similarities_to, one, kernel))
+    return np.asarray(kernel(objects, one)[:, 0])
 
 
 def self_similarities(kernel: Any, objects: Any) -> Array:
