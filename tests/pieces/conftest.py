@@ -13,6 +13,7 @@ import krein.pieces.rows
 def small_pieces(monkeypatch):
     """A piece may have few rows, so that a small problem has several."""
     monkeypatch.setattr(krein.pieces.rows, "FEWEST_ROWS", 400)
+    monkeypatch.setattr("krein.approximation.piecewise.check_memory", lambda *sizes: None)  # limits are tiny here
 
 
 @pytest.fixture
