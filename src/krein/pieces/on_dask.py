@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -86,16 +87,18 @@ class OnDask:
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
         plus: Callable[[Any, Any], Any] | None = None, what: str = "", name: str | None = None,
     ) -> tuple[list[Any], Any]:  # fmt: skip
-        both = self._run(step, held, small, own)
-        stays = [self.client.submit(operator.itemgetter(0), b, pure=False) for b in both]
-        sent = [self.client.submit(operator.itemgetter(1), b, pure=False) for b in both]
-        total = tree_sum(sent, lambda a, b: self.client.submit(plus or add, a, b, pure=False))
-        return stays, self._get([total], what)[0]
+        with self._there():
+            both = self._run(step, held, small, own)
+            stays = [self.client.submit(operator.itemgetter(0), b, pure=False) for b in both]
+            sent = [self.client.submit(operator.itemgetter(1), b, pure=False) for b in both]
+            total = tree_sum(sent, lambda a, b: self.client.submit(plus or add, a, b, pure=False))
+            return stays, self._get([total], what)[0]
 
     def collect(
         self, step: Callable[..., Any], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None
     ) -> list[Any]:
-        return self._get(self._run(step, held, small, own))
+        with self._there():
+            return self._get(self._run(step, held, small, own))
 
     def _run(self, step: Callable[..., Any], held: Sequence[Any], small: Any, own: Sequence[Any] | None) -> list[Any]:
         # A task that returns the value, as scattered data would be lost with the worker that holds it.
@@ -106,25 +109,31 @@ class OnDask:
         ]
 
     def _get(self, futures: list[Any], what: str = "") -> list[Any]:
-        from distributed import KilledWorker
-        from distributed.client import FutureCancelledError
-
-        bar = tqdm(total=1, desc=what, disable=not (self.verbose and what))
-        try:
+        with tqdm(total=1, desc=what, disable=not (self.verbose and what)) as bar:
             found: list[Any] = self.client.gather(futures, direct=True)
             bar.update()
-            return found
+        return found
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        """Say what to do where workers or the cluster are lost. Errors of a step itself pass."""
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+        from distributed.comm.core import CommClosedError
+
+        try:
+            yield
         except KilledWorker as error:
             raise ResourceError(
                 f"Workers died again and again at the same piece of the rows: {error}. It needs more memory than they "
                 "have: rechunk X into smaller pieces, or give the workers more."
             ) from None
-        except (FutureCancelledError, OSError, RuntimeError) as error:
-            raise ResourceError(
-                f"The Dask cluster went away during the fit: {error}. Start it again and repeat."
-            ) from None
-        finally:
-            bar.close()
+        except Exception as error:
+            if isinstance(error, FutureCancelledError | CommClosedError) or self.client.status != "running":
+                raise ResourceError(
+                    f"The Dask cluster went away during the fit: {error}. Start it again and repeat."
+                ) from None
+            raise
 
 
 def _step(step: Callable[..., Any], held: Any, own: tuple[Any, ...] | None, *small: Any) -> Any:
