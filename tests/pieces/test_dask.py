@@ -81,6 +81,7 @@ def test_predictions_are_lazy_collections_of_the_same_chunks(one_worker):
     assert features.chunks == (new.chunks[0], (3,))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_data_frame_with_its_target_by_name(one_worker):
     dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(D)])

@@ -19,7 +19,7 @@ from krein.sources import source_of
 
 
 def test_these_rows_lie_in_several_pieces(path):
-    with opened(path, **SMALL) as (rows, _):
+    with opened(path, **SMALL) as (rows, _, _):
         assert isinstance(rows, RowPieces)
         assert len(rows.held) >= 4
 
@@ -42,6 +42,7 @@ def test_memory_maps_and_limited_arrays_do_too(name, path):
         check_close(answers(name, fitted(name, rows, **SMALL)), wanted(name))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_table_has_its_target_by_name(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = pa.table({**{f"f{j}": X[:, j] for j in range(D)}, "kind": TWO})
@@ -237,3 +238,23 @@ def test_a_file_that_changes_after_its_last_visit_is_no_matter(path):
     with pytest.raises(ResourceError, match="changed while it was in use"):
         source.read(0, 1)
     assert machine("ridge").fit(path, NUMBERS).n_features_in_ == D
+
+
+def test_columns_of_a_table_are_found_by_their_names(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    names = [f"x{j}" for j in range(X.shape[1])]
+    frame = pd.DataFrame(X, columns=names).assign(target=NUMBERS)
+    frame.to_parquet(tmp_path / "fit.parquet")
+    frame[["target", *names[::-1]]].to_parquet(tmp_path / "other.parquet")
+    model = machine("ridge", **SMALL).fit(tmp_path / "fit.parquet", "target")
+    assert model.feature_names_in_.tolist() == names
+    wanted_values = model.predict(frame[names])
+    np.testing.assert_allclose(model.predict(tmp_path / "other.parquet"), wanted_values, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::krein.errors.KreinWarning")
+def test_a_process_learns_from_few_rows_outside_memory(path):
+    limits = krein.Policy(process_rows=100, exact_rows=100)
+    model = krein.GaussianProcessRegressor(n_blocks=4, rank=64, random_state=0, policy=limits)
+    assert model.fit(path, NUMBERS).score(X, NUMBERS) > 0.5

@@ -128,7 +128,7 @@ def approximate(
             )
         return _approximate(X, kernel, limits, **asked)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
-    with opened(X, **where, keep=True) as (rows, _):
+    with opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
         return _approximate(rows, kernel, limits, **asked)

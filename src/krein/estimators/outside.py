@@ -7,9 +7,10 @@ collection of predictions, anything else an array.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from krein.pieces.on_dask import is_dask, lazily
 from krein.pieces.opening import in_memory, may_be_outside, opened
 from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
-from krein.sources import source_of
+from krein.sources import has_columns, source_of
 
 __all__ = ["fits_outside", "predicts_outside"]
 
@@ -48,13 +49,16 @@ def fits_outside(fit: F) -> F:
                 )
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
-        with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target):
-            if not isinstance(rows, RowPieces):
-                return fit(self, rows, target, *map(in_memory, args), **options)
-            rows.survey  # noqa: B018  checks all rows
-            with _seeded(self, rows.checkpoints):
+        with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target, names):
+            if isinstance(rows, RowPieces):
+                rows.survey  # noqa: B018  checks all rows
+                with _seeded(self, rows.checkpoints):
+                    found = fit(self, rows, target, *map(in_memory, args), **options)
+                self._let_go()
+            else:
                 found = fit(self, rows, target, *map(in_memory, args), **options)
-            self._let_go()
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
         return found
 
     return opened_fit  # type: ignore[return-value]
@@ -82,6 +86,31 @@ def _compares_vectors(kernel: Any) -> bool:
     )
 
 
+def _columns_of(machine: Any, X: Any) -> Any:
+    """A Dask collection with the columns of the fit, or an error: nothing is computed."""
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        names = getattr(machine, "feature_names_in_", None)
+        if names is None:
+            return X
+        missing = [name for name in names if name not in set(X.columns)]
+        if missing:
+            raise InputError(f"X lacks columns of the fit: {', '.join(map(str, missing))}. It has {list(X.columns)}.")
+        return X[list(names)]
+    shape: tuple[Any, ...] = tuple(getattr(X, "shape", ()))
+    if len(shape) != 2 or shape[1] != machine.n_features_in_:
+        raise InputError(f"X must have the {machine.n_features_in_} features of the fit, 2-D; got shape {shape}.")
+    if X.numblocks[1] > 1:
+        raise InputError("The chunks of a Dask array must hold whole rows. Pass X.rechunk({1: -1}).")
+    return X
+
+
+def _of_rows(method: Callable[..., Any], machine: Any, rows: Any, **options: Any) -> Any:
+    """``method`` of rows whose columns were chosen by name already, if they have names."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return method(machine, rows, **options)
+
+
 def predicts_outside(method: F) -> F:
     """A prediction for rows from anywhere."""
 
@@ -91,21 +120,23 @@ def predicts_outside(method: F) -> F:
             return method(self, X, **options)
         if is_dask(X):
             check_is_fitted(self)
-            source_of(X)  # refuses what cannot be rows
+            X = _columns_of(self, X)
             if any(isinstance(value, bool) and value for value in options.values()):
                 raise InputError(
                     f"{', '.join(options)} of a Dask collection would be several collections. Predict its blocks: "
                     "X.map_blocks(model.predict, ...)."
                 )
-            probe = np.asarray(method(self, np.zeros((1, self.n_features_in_))))
-            return lazily(method, self, X, probe, **options)
-        found = source_of(X) if _compares_vectors(self._similarity) and may_be_outside(X) else None
+            probe = np.asarray(_of_rows(method, self, np.zeros((1, self.n_features_in_))))
+            return lazily(partial(_of_rows, method), self, X, probe, **options)
+        if not (_compares_vectors(self._similarity) and may_be_outside(X)):
+            return method(self, X, **options)
+        names = getattr(self, "feature_names_in_", None)
+        found = source_of(X, columns=list(names) if names is not None and has_columns(X) else None)
         if found is None:
             return method(self, X, **options)
         source, n = found[0], found[0].shape[0]
-        parts = [
-            method(self, source.read(a, min(n, a + PREDICTED_ROWS)), **options) for a in range(0, n, PREDICTED_ROWS)
-        ]
+        runs = [(a, min(n, a + PREDICTED_ROWS)) for a in range(0, n, PREDICTED_ROWS)]
+        parts = [_of_rows(method, self, source.read(*run), **options) for run in runs]
         if isinstance(parts[0], tuple):
             return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
         return np.concatenate(parts)

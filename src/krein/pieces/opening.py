@@ -50,14 +50,14 @@ def bytes_from(limit: Any, name: str = "memory_limit") -> float | None:
 def opened(
     X: Any, y: Any = None, *, fewest: int = 0, memory_limit: Any = None, workdir: Any = None, n_jobs: int | None = None,
     verbose: int = 0, keep: bool = False,
-) -> Iterator[tuple[Any, Any]]:  # fmt: skip
-    """Yield (X, y): as they are, as arrays in memory, or X as `RowPieces`.
+) -> Iterator[tuple[Any, Any, tuple[str, ...] | None]]:  # fmt: skip
+    """Yield (X, y, names): X and y as they are, as arrays in memory, or X as `RowPieces`; names of columns it had.
 
     Up to ``fewest`` rows that fit into memory are read. ``workdir`` keeps what is finished for another try. With
     ``keep`` the rows stay open when no error occurs, and files are removed with the last reference to them.
     """
     limit, outside = bytes_from(memory_limit), may_be_outside(X)
-    rows = files = None
+    rows = files = names = None
     if outside and workdir is not None:
         if is_dask(X):
             warn(
@@ -73,6 +73,7 @@ def opened(
         X, y = (X, in_memory(y)) if found is None else (X, in_memory(found[1]))
         if found is not None:
             source = found[0]
+            names = getattr(source, "columns", None)
             n, d = source.shape
             room = READ_BYTES if limit is None else READ_SHARE * limit
             if n <= fewest and n * d * np.dtype(source.dtype).itemsize <= room:
@@ -83,7 +84,7 @@ def opened(
                 files = files or Workdir(workdir, limit)
                 jobs = _n_threads(n_jobs)
                 X = rows = RowPieces.of(source, memory_limit=limit, n_jobs=jobs, verbose=verbose, checkpoints=files)
-        yield X, y
+        yield X, y, names
     except BaseException:
         _closed(rows, files, finished=False)
         raise

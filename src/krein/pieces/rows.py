@@ -277,6 +277,8 @@ def _survey(rows: Any) -> tuple[Any, Survey]:
 
 def _merged(a: Survey, b: Survey) -> Survey:
     """The survey of both parts (Chan's update of mean and squares), in units of the larger one's largest number."""
+    if a.n == 0 or b.n == 0:  # a piece without rows
+        return a if b.n == 0 else b
     n, largest = a.n + b.n, max(a.largest, b.largest) or 1.0
     means, squares = zip(
         *((s.mean * (s.largest / largest), s.squares * (s.largest / largest) ** 2) for s in (a, b)), strict=True

@@ -7,7 +7,7 @@ from its first row to its last is a `Blocks`: `tables` and `streams` make them, 
 
 from __future__ import annotations
 
-from krein.sources.opening import source_of
+from krein.sources.opening import has_columns, source_of
 from krein.sources.source import Source
 
-__all__ = ["Source", "source_of"]
+__all__ = ["Source", "has_columns", "source_of"]

@@ -20,7 +20,7 @@ from krein.sources.spool import Blocks, spooled
 from krein.sources.streams import iterator_blocks, svmlight_blocks
 from krein.sources.tables import csv_blocks, dataset_blocks, lazy_blocks, table_file_blocks
 
-__all__ = ["source_of"]
+__all__ = ["has_columns", "source_of"]
 
 TableReader = Callable[[Path, str | None, Sequence[str] | None], Blocks]
 TABLES: dict[str, TableReader] = {
@@ -99,6 +99,17 @@ def source_of(
     if blocks.token is None and target is not None and y is not None:
         raise InputError("There are two targets: y, and those of the blocks. Pass y=None, or blocks X without targets.")
     return source, target if y is None else y
+
+
+def has_columns(X: Any) -> bool:
+    """Return whether X is a table outside memory, whose columns have names."""
+    if any(
+        _is(X, *name)
+        for name in (("dask.dataframe", "DataFrame"), ("pyarrow.dataset", "Dataset"), ("polars", "LazyFrame"))
+    ):
+        return True
+    path = _path(X) if isinstance(X, str | os.PathLike) else None
+    return path is not None and (path.is_dir() or path.suffix.lower() in TABLES)
 
 
 def _table(X: Any, y: str | None, columns: Sequence[str] | None) -> Blocks | None:

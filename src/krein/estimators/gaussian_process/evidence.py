@@ -262,6 +262,8 @@ def learn(
     ``local`` the second are replaced by neighbourhoods.
     """
     few = count_objects(whole.objects) <= most
+    if few and isinstance(whole.objects, RowPieces):
+        whole = _take(whole, np.arange(count_objects(whole.objects)))  # few rows fit into memory
     first = whole if few else random_rows(whole, max(2, most // 2), seed)
     correction = spectral(kernel, how, first)
     starts = [kernel.theta]
