@@ -491,7 +491,7 @@ def test_a_table_names_the_columns_it_cannot_use(kind, X, labels, tmp_path):
     given = table_with_target(kind, X, np.array(["ant", "bee", "crow"])[labels], tmp_path)
     with pytest.raises(InputError, match=r"numbers or booleans, but these columns are not: label.*columns="):
         source_of(given)
-    with pytest.raises(InputError, match=r"target 'species'. The table has 5 columns: f0, f1, f2, f3, label"):
+    with pytest.raises(InputError, match=r"no column 'species' for the target. Its columns are f0, f1, f2, f3, label"):
         source_of(given, "species")
     for columns in (["f0", "f9"], ["f0", "f0"], ["label"], []):
         with pytest.raises(InputError, match="features must be different columns of the table, one at least"):

@@ -46,14 +46,14 @@ from krein.approximation.shared import (
     smallest,
     strongest,
     tried_places,
-)  # fmt: skip
+)
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.factorization import in_eigenvectors, stays_sparse
-from krein.factorization.pieces import Piece, PieceBases, Pieces
+from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases, Pieces, labels_of
 from krein.kernels import Evaluator, Kernel
 from krein.kernels.collections import precise
 from krein.pieces.rows import RowPieces
@@ -64,8 +64,6 @@ __all__ = ["assigned", "couple_pieces", "partition_rows"]
 WELL_CONDITIONED = 1e3
 # Rows of clusters are fetched this many numbers at a time.
 FETCHED = 2**22
-# Solvers hold about this many bytes for each row.
-SOLVER_BYTES = 160
 # This many similarities are evaluated at a time.
 TILE = 2**17
 
@@ -115,7 +113,7 @@ def _begin(request: Request, rows: RowPieces) -> None:
 def partition_rows(rows: RowPieces, n_blocks: int, seed: int) -> Partition:
     """Clusters of all rows, with the cluster of each row brought here."""
     clusters, pieces, _ = _clusters(rows, n_blocks, seed)
-    labels = np.concatenate(pieces.engine.collect(_labels, pieces.held))
+    labels = np.concatenate(pieces.engine.collect(labels_of, pieces.held))
     return replace(clusters, order=np.argsort(labels, kind="stable"))
 
 
@@ -181,12 +179,6 @@ def _joined(a: Any, b: Any) -> Any:
 
 def _without(piece: Piece, used: Indices) -> tuple[Piece, None]:
     return piece._replace(starts=np.append(piece.starts[used], piece.starts[-1])), None
-
-
-def _labels(piece: Piece) -> Indices:
-    out = np.empty(len(piece.order), dtype=np.int32)
-    out[piece.order] = np.repeat(np.arange(len(piece.starts) - 1), np.diff(piece.starts))
-    return out
 
 
 def _rows_at(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
@@ -255,7 +247,7 @@ def _evaluated(
     """The pieces with B, its Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
     rows: RowPieces = request.objects
     numbers = sum(int(n) * T.shape[1] for n, (_, _, T) in zip(pieces.counts.sum(0), maps, strict=True))
-    nbytes = np.dtype(request.working).itemsize * numbers + SOLVER_BYTES * request.n
+    nbytes = np.dtype(request.working).itemsize * numbers + VECTOR_BYTES * request.n
     files = rows.checkpoints
     folder = files if files is not None and (files.kept or files.holds(nbytes)) else None
     name = "limited-basis" if limited else "basis"  # if the first exceeds its limit, the second follows

@@ -24,9 +24,10 @@ from krein.approximation.nystrom import n_landmarks
 from krein.approximation.shared import CANDIDATES_PER_RANK, ROWS_PER_LANDMARK, Effort
 from krein.errors import InputError, ResourceError, one_of, whole_number
 from krein.factorization.factorization import DENSE_CORE
+from krein.factorization.pieces import VECTOR_BYTES
 from krein.kernels import Evaluator, Kernel
 from krein.kernels.names import kernel_for
-from krein.pieces.checkpoints import HELD_SHARE, MOST_HELD
+from krein.pieces.checkpoints import most_held
 from krein.pieces.opening import bytes_from
 from krein.pieces.rows import FEWEST_ROWS, PIECE_BYTES, PIECE_SHARE, ROW_BYTES
 from krein.report.markup import si
@@ -57,8 +58,6 @@ STEP_FLOPS = 20_000
 STEP_VECTORS = 6
 # The target, the order of the rows and the bounds of a dual take about this many bytes for each row in any case.
 HELD_ROW_BYTES = {"ridge": 40, "svm": 100}
-# The vectors of a dual take this many bytes for each row.
-VECTOR_BYTES = 160
 # About this many copies of the core are held at once, while it is decomposed.
 CORE_COPIES = 3
 HEADINGS = ("stage", "time", "memory", "moved", "disk")
@@ -365,8 +364,7 @@ class _Fit:
     @property
     def in_files(self) -> bool:
         """Whether the bases and the vectors of a dual are written to files."""
-        room = MOST_HELD if self.limit is None else HELD_SHARE * self.limit
-        return self.workers == 1 and self.basis_bytes + VECTOR_BYTES * self.sizes.n > room
+        return self.workers == 1 and self.basis_bytes + VECTOR_BYTES * self.sizes.n > most_held(self.limit)
 
     def stages(self) -> tuple[Stage, ...]:
         s, m, c, b = self.sizes, self.machine, self.sizes.c, self.sizes.columns

@@ -53,7 +53,7 @@ class KernelKMeans(ClusterMixin, KernelTransformer):  # type: ignore[misc]
         How an indefinite matrix is made psd. "auto" is "clip". There is no "shift", because adding to all
         self-similarities does not change which clusters are best.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

@@ -150,7 +150,7 @@ class KernelPCA(KernelTransformer):
         ``eigenvalues_`` but no component.
     kernel : str, Kernel or callable, default="linear"
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

@@ -65,7 +65,7 @@ class KernelLogisticRegression(ClassifierMixin, KernelMachine):  # type: ignore[
         How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
         validated score. There is no "shift": it would give each training row a value of its own that new objects lack.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`. The kernel's own matrix is used up to ``policy.exact_rows`` rows.
 
     Attributes

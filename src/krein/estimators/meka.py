@@ -56,7 +56,7 @@ class MEKA(KernelTransformer):
         negative eigenvalues are an error. "shift" gives the features of "clip", with a warning: a shift changes only
         the similarity of an object to itself, which features cannot represent.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

@@ -114,7 +114,7 @@ class NuSVC(_NuMachine, Classifier):
     warm_start : bool, default=False
         Start from the C of the last fit.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
@@ -188,7 +188,7 @@ class NuSVR(_NuMachine, Regressor):
     warm_start : bool, default=False
         Start from the epsilon of the last fit.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
@@ -221,4 +221,6 @@ approximation, policy, random_state, n_jobs, verbose
 
     def _set_convergence(self, duals: Sequence[Dual]) -> None:
         super()._set_convergence(duals)
-        self.epsilon_ = float(getattr(duals[0], "level"))  # noqa: B009
+        (dual,) = duals
+        assert isinstance(dual, NuDual)
+        self.epsilon_ = float(dual.level)

@@ -49,7 +49,7 @@ def fits_outside(fit: F) -> F:
                 )
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
-        with opened(X, y, fewest=limit, verbose=self.verbose, **shaped) as (rows, target, names):
+        with opened(X, y, most_read=limit, verbose=self.verbose, **shaped) as (rows, target, names):
             if isinstance(rows, RowPieces):
                 rows.survey  # noqa: B018  checks all rows
                 with _seeded(self, rows.checkpoints):

@@ -324,7 +324,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
         validated score. "shift" has the same effect as a larger alpha.
     kernel : str, Kernel or callable, default="linear"
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
@@ -419,7 +419,7 @@ class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
     correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
         See `KernelRidge`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

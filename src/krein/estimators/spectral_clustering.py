@@ -245,7 +245,7 @@ class SpectralClustering(ClusterMixin, CutMachine):  # type: ignore[misc]
         Applied to the matrix before it is cut. "auto" is "none". There is no "shift", because a cut does not depend on
         self-similarities.
     degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, approximation, policy, \
-random_state, n_jobs, verbose
+random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

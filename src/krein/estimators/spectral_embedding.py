@@ -40,7 +40,7 @@ class SpectralEmbedding(CutMachine):
     n_neighbors : int, default=None
         Ignored. It is there for compatibility with scikit-learn.
     degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, approximation, policy, \
-random_state, n_jobs, verbose
+random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

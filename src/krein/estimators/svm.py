@@ -626,7 +626,7 @@ class SVC(Classifier):
         maps the solution back, so that new objects are compared by the indefinite kernel itself. "none" keeps the
         dual, which is not convex, and finds a stationary point as LIBSVM does, up to 3000 rows.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
@@ -731,7 +731,7 @@ class SVR(Regressor):
     tol, shrinking, cache_size, max_iter, refine, warm_start, correction
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
@@ -771,7 +771,7 @@ class OneClassSVM(OutlierMixin, _OneDual):  # type: ignore[misc]
     tol, shrinking, cache_size, max_iter, refine, warm_start, correction
         See `krein.estimators.svm.SVC`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
-approximation, policy, random_state, n_jobs, verbose
+approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes

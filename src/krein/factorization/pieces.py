@@ -22,8 +22,10 @@ from krein.factorization.bases import Bases, sparse_rows
 from krein.pieces.checkpoints import KINDS, mapped
 from krein.pieces.engines import Engine, Here
 
-__all__ = ["Piece", "PieceBases", "Pieces"]
+__all__ = ["VECTOR_BYTES", "Piece", "PieceBases", "Pieces", "labels_of"]
 
+# The vectors of a dual take about this many bytes for each row.
+VECTOR_BYTES = 160
 # Rows of B are converted to float64 this many numbers at a time.
 TILE = 2**18
 
@@ -176,7 +178,7 @@ class PieceBases:
 
     @cached_property
     def labels(self) -> Indices:
-        found = self.pieces.engine.collect(_labels, self.pieces.held)
+        found = self.pieces.engine.collect(labels_of, self.pieces.held)
         return np.concatenate(found).astype(np.intp)
 
     def members(self, i: int) -> Indices:
@@ -287,7 +289,8 @@ class PieceBases:
 # -- steps at a piece --------------------------------------------------------------------------------------------------
 
 
-def _labels(piece: Piece) -> Indices:
+def labels_of(piece: Piece) -> Indices:
+    """The cluster of each row of a piece."""
     out = np.empty(len(piece.order), dtype=np.int32)
     out[piece.order] = np.repeat(np.arange(len(piece.starts) - 1), np.diff(piece.starts))
     return out

@@ -36,7 +36,7 @@ from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
 from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
-from krein.pieces.rows import RowPieces
+from krein.pieces.rows import SPHERE_TOLERANCE, RowPieces
 
 __all__ = [
     "as_objects",
@@ -57,8 +57,6 @@ __all__ = [
 NUMBERS = (float, np.floating, np.bool_)
 # float64 represents all integers up to this one exactly.
 LARGEST_INTEGER = 2**53
-# A kernel for the unit sphere warns if the length of a row differs from 1 by more than SPHERE_TOLERANCE.
-SPHERE_TOLERANCE = 1e-3
 # A user's kernel is checked on all pairs of SYMMETRY_SAMPLE objects.
 SYMMETRY_SAMPLE = 64
 # In addition, every object is compared with COMPARED_OBJECTS objects in both orders.

@@ -24,7 +24,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.errors import InputError, ResourceError
 
-__all__ = ["KINDS", "Workdir", "mapped"]
+__all__ = ["KINDS", "Workdir", "mapped", "most_held"]
 
 # The named tuples that steps return, by their names: they are added where they are defined.
 KINDS: dict[str, Any] = {}
@@ -36,6 +36,11 @@ OWN_FOLDER = "krein-fit"
 LOCK_SECONDS = 0.5
 # Arrays of up to this many bytes in all stay in memory, or of this share of a memory limit.
 MOST_HELD, HELD_SHARE = 2**28, 0.25
+
+
+def most_held(limit: float | None) -> float:
+    """Bytes that arrays of a fit may take in memory, within a memory limit or without one."""
+    return MOST_HELD if limit is None else HELD_SHARE * limit
 
 
 class Workdir:
@@ -129,7 +134,7 @@ class Workdir:
 
     def holds(self, nbytes: float) -> bool:
         """Whether arrays of so many bytes in all are written to files, and not held in memory."""
-        return nbytes > (MOST_HELD if self.limit is None else HELD_SHARE * self.limit)
+        return nbytes > most_held(self.limit)
 
     def write(self, name: str, array: Array, lasting: bool = False) -> str:
         """Write an array and return the path of its .npy file; ``lasting`` if another try of the fit may need it."""

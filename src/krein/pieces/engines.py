@@ -21,11 +21,6 @@ __all__ = ["Engine", "Here", "add", "tree_sum"]
 class Engine(Protocol):
     """Runs steps at pieces."""
 
-    @property
-    def n_workers(self) -> int:
-        """How many pieces are visited at a time."""
-        ...
-
     def visit(
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,
         plus: Callable[[Any, Any], Any] | None = None, what: str = "", name: str | None = None,
@@ -50,7 +45,7 @@ class Here:
     """
 
     def __init__(self, n_jobs: int = 1, verbose: int = 0, checkpoints: Any = None) -> None:
-        self.n_workers, self.verbose, self.checkpoints = max(1, n_jobs), verbose, checkpoints
+        self._n_jobs, self.verbose, self.checkpoints = max(1, n_jobs), verbose, checkpoints
         self._threads = ThreadpoolController()
 
     def visit(
@@ -79,10 +74,10 @@ class Here:
     def _run(self, task: Callable[[int], Any], pieces: Iterable[int], what: str = "") -> Iterable[Any]:
         bar = tqdm(pieces, desc=what, disable=not (self.verbose and what))
         with self._threads.limit(limits=1):  # many small products, and more threads would round otherwise
-            if self.n_workers == 1:
+            if self._n_jobs == 1:
                 yield from map(task, bar)
             else:
-                yield from Parallel(self.n_workers, prefer="threads", return_as="generator")(
+                yield from Parallel(self._n_jobs, prefer="threads", return_as="generator")(
                     delayed(task)(j) for j in bar
                 )
 

@@ -11,15 +11,15 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from krein.arrays import Array
 from krein.errors import ResourceError
 from krein.pieces.engines import Here, add, tree_sum
-from krein.pieces.rows import Chunk, RowPieces
+from krein.pieces.rows import Chunk, RowPieces, Run
 
 __all__ = ["OnDask", "is_dask", "lazily", "on_dask"]
 
@@ -33,33 +33,12 @@ def is_dask(X: Any) -> bool:
 
 def on_dask(source: Any, verbose: int = 0) -> RowPieces:
     """The rows of a Dask collection, a piece for each of its chunks."""
-    client = _client()
-    cuts, blocks = source.edges(), source.blocks()
+    client, cuts = _client(), source.edges()
     if client is None:
-        return RowPieces(
-            source,
-            Here(1, verbose),
-            [_Delayed(b, int(a), int(c)) for b, a, c in zip(blocks, cuts, cuts[1:], strict=False)],
-            cuts,
-        )
-    futures = client.compute(blocks)
-    held = [
-        client.submit(_chunk, f, int(a), str(source.dtype), pure=False) for f, a in zip(futures, cuts, strict=False)
-    ]
+        return RowPieces(source, Here(1, verbose), [Run(source, a, b) for a, b in pairwise(cuts)], cuts)
+    kind, futures = str(source.dtype), client.compute(source.blocks())
+    held = [client.submit(_chunk, f, a, kind, pure=False) for f, a in zip(futures, cuts, strict=False)]
     return RowPieces(source, OnDask(client, verbose), held, cuts)
-
-
-class _Delayed:
-    """A chunk that is computed in this process when it is read."""
-
-    def __init__(self, block: Any, start: int, stop: int) -> None:
-        self.block, self.start, self.stop = block, start, stop
-
-    def read(self) -> Array:
-        return np.asarray(self.block.compute(scheduler="threads"))
-
-    def take(self, places: Any) -> Array:
-        return np.asarray(self.read()[places])
 
 
 def _client() -> Any:
@@ -78,10 +57,6 @@ class OnDask:
 
     def __init__(self, client: Any, verbose: int = 0) -> None:
         self.client, self.verbose = client, verbose
-
-    @property
-    def n_workers(self) -> int:
-        return int(max(1, sum(self.client.nthreads().values())))
 
     def visit(
         self, step: Callable[..., tuple[Any, Any]], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None,

@@ -48,16 +48,21 @@ def bytes_from(limit: Any, name: str = "memory_limit") -> float | None:
 
 @contextlib.contextmanager
 def opened(
-    X: Any, y: Any = None, *, fewest: int = 0, memory_limit: Any = None, workdir: Any = None, n_jobs: int | None = None,
-    verbose: int = 0, keep: bool = False,
+    X: Any, y: Any = None, *, most_read: int = 0, memory_limit: Any = None, workdir: Any = None,
+    n_jobs: int | None = None, verbose: int = 0, keep: bool = False,
 ) -> Iterator[tuple[Any, Any, tuple[str, ...] | None]]:  # fmt: skip
     """Yield (X, y, names): X and y as they are, as arrays in memory, or X as `RowPieces`; names of columns it had.
 
-    Up to ``fewest`` rows that fit into memory are read. ``workdir`` keeps what is finished for another try. With
+    Up to ``most_read`` rows are read, if they fit into memory. ``workdir`` keeps what is finished for another try. With
     ``keep`` the rows stay open when no error occurs, and files are removed with the last reference to them.
     """
     limit, outside = bytes_from(memory_limit), may_be_outside(X)
     rows = files = names = None
+    if limit is not None and is_dask(X):
+        warn(
+            "memory_limit is not used: the chunks of a Dask collection say how much a worker holds at a time. Rechunk "
+            "it, or set the limit of the workers."
+        )
     if outside and workdir is not None:
         if is_dask(X):
             warn(
@@ -76,7 +81,7 @@ def opened(
             names = getattr(source, "columns", None)
             n, d = source.shape
             room = READ_BYTES if limit is None else READ_SHARE * limit
-            if n <= fewest and n * d * np.dtype(source.dtype).itemsize <= room:
+            if n <= most_read and n * d * np.dtype(source.dtype).itemsize <= room:
                 X = source.read(0, n)
             elif is_dask(X):
                 X = rows = on_dask(source, verbose)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ import numpy as np
 from krein.arrays import Array, Indices
 from krein.errors import InputError, ResourceError
 from krein.pieces.engines import Engine, Here
-from krein.sources import Source
+from krein.sources import ChangedRows, Source
 from krein.sources.source import bounds_within
 
-__all__ = ["ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
+__all__ = ["SPHERE_TOLERANCE", "ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
 
 # The rows of a piece take this many bytes at most, with what is computed of them.
 PIECE_BYTES = 2**26
@@ -33,7 +33,7 @@ ROW_BYTES = 512
 TAKEN_BYTES, TAKEN_SHARE = 2**28, 1 / 4
 # This many rows are converted to float64 at a time.
 TILE_ROWS = 8192
-# Rows whose length differs from 1 by more than this are not on the unit sphere.
+# Rows whose length differs from 1 by more than this are not on the unit sphere; kernels for the sphere warn of them.
 SPHERE_TOLERANCE = 1e-3
 # A piece has at least this many rows.
 FEWEST_ROWS = 4096
@@ -164,7 +164,7 @@ class RowPieces:
     def __truediv__(self, scale: Array) -> RowPieces:
         """The rows divided by one number for each feature."""
         held = self.engine.visit(_divided, self.held, scale)[0]
-        return RowPieces(Divided(self.source, scale), self.engine, held, self.cuts, self.checkpoints)
+        return RowPieces(_divided_source(self.source, scale), self.engine, held, self.cuts, self.checkpoints)
 
     @classmethod
     def absent(cls, shape: tuple[int, int], dtype: Any) -> RowPieces:
@@ -185,41 +185,18 @@ class RowPieces:
         return f"RowPieces{self.shape} of {self.dtype}"
 
 
-class Divided(NamedTuple):
-    """The rows of a source, divided by one number for each feature."""
-
-    of: Source
-    scale: Array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.of.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.of.dtype
-
-    @property
-    def token(self) -> str:
-        return f"{self.of.token} / {self.scale.tobytes().hex()}"
-
-    def bounds(self, target: int) -> list[int]:
-        return self.of.bounds(target)
-
-    def read(self, start: int, stop: int) -> Array:
-        return np.asarray(self.of.read(start, stop) / self.scale, dtype=self.dtype)
-
-    def take(self, rows: Indices) -> Array:
-        return np.asarray(self.of.take(rows) / self.scale, dtype=self.dtype)
-
-    def check(self) -> None:
-        self.of.check()
-
-
 def _divided(rows: Any, scale: Array) -> tuple[Any, None]:
     if isinstance(rows, Chunk):
         return Chunk(np.asarray(rows.X / scale, dtype=rows.X.dtype), rows.start), None
-    return Run(Divided(rows.source, scale), rows.start, rows.stop), None
+    return Run(_divided_source(rows.source, scale), rows.start, rows.stop), None
+
+
+def _divided_source(source: Source, scale: Array) -> Source:
+    return ChangedRows(source, partial(_quotient, scale=scale), f"divided by {scale.tobytes().hex()}")
+
+
+def _quotient(X: Array, scale: Array) -> Array:
+    return np.asarray(X / scale)
 
 
 def _mapped(rows: Any, function: Callable[[Array], Array]) -> Array:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from krein.arrays import Array
-from krein.factorization.pieces import Piece, PieceBases
+from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases
 from krein.pieces.checkpoints import mapped
 from krein.pieces.engines import add
 from krein.solvers.interior_point import (
@@ -39,8 +39,6 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["InPieces"]
 
-# The vectors of a row take this many bytes.
-VECTOR_BYTES = 160
 # At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
 TILE_ROWS = 2048
 
@@ -70,7 +68,7 @@ class Vectors(NamedTuple):
         return Vectors(*(mapped(a) if isinstance(a, str) else a for a in self))
 
 
-class Task(NamedTuple):
+class Constants(NamedTuple):
     """What every visit needs to know."""
 
     epsilon: float
@@ -98,7 +96,7 @@ class InPieces:
         folder = getattr(self.engine, "checkpoints", None)
         if folder is not None and not folder.holds(VECTOR_BYTES * len(problem.linear)):
             folder = None
-        self.task = Task(problem.epsilon, problem.f.shift, folder)
+        self.task = Constants(problem.epsilon, problem.f.shift, folder)
         self.multiplier, self.slot, self.best = 0.0, 0, (np.inf, 0)
         cut = self.bases.pieces.cut
         given = list(zip(*map(cut, (problem.linear, problem.low, problem.high)), strict=True))
@@ -207,7 +205,7 @@ def _joined(left: Any, right: Any) -> Any:
 class _Tile(Rows):
     """Some rows of a piece, with their rows of B cluster by cluster, and what the Newton system needs of them."""
 
-    def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Task) -> None:
+    def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Constants) -> None:
         places = slice(blocks[0][1].start, blocks[-1][1].stop)
         super().__init__(held.linear[places], held.low[places], held.high[places], task.epsilon)
         self.held, self.blocks, self.places = held, blocks, places
@@ -241,7 +239,7 @@ class _Tile(Rows):
         return centre - self.held.dz_dv[:, self.places], centre + self.held.dw_dv[:, self.places]
 
 
-def _tiles(piece: Piece, held: Vectors, task: Task) -> Iterator[tuple[slice, _Tile]]:
+def _tiles(piece: Piece, held: Vectors, task: Constants) -> Iterator[tuple[slice, _Tile]]:
     """The rows of a piece in tiles, which have several clusters where those are small."""
     blocks: list[tuple[int, slice, Array]] = []
     for block in piece.tiles():
@@ -255,7 +253,7 @@ def _tiles(piece: Piece, held: Vectors, task: Task) -> Iterator[tuple[slice, _Ti
         yield tile.places, tile
 
 
-def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: float) -> Any:
+def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Constants, share: float) -> Any:
     """Put the vectors of the problem in the order of the piece, and start; send Uᵀb."""
     held = Vectors(*(np.asarray(a, dtype=np.float64)[piece.order] for a in given))
     new = _Kept(piece, task, v=_parts(task), t=_parts(task))
@@ -268,7 +266,7 @@ def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Task, share: f
     return kept, ((sums,), np.zeros(1))
 
 
-def _multiply(piece: Piece, kept: Vectors, task: Task, image: list[Array]) -> Any:
+def _multiply(piece: Piece, kept: Vectors, task: Constants, image: list[Array]) -> Any:
     """The first K b; send the sum of its slopes."""
     held, new, slopes = kept.opened(), _Kept(piece, task, product=()), 0.0
     for places, rows in _tiles(piece, held, task):
@@ -278,7 +276,7 @@ def _multiply(piece: Piece, kept: Vectors, task: Task, image: list[Array]) -> An
 
 
 def _advance(
-    piece: Piece, kept: Vectors, task: Task, course: Course | None, size: float, multiplier: float, slot: int
+    piece: Piece, kept: Vectors, task: Constants, course: Course | None, size: float, multiplier: float, slot: int
 ) -> Any:
     """Take the step; send the Gram matrices of D⁻¹, two projections, and what the point is judged by."""
     held, m = kept.opened(), _parts(task)
@@ -311,7 +309,7 @@ def _advance(
     return new.into(kept._replace(**gone), slot), ((grams, projected, sums), np.array([-damping]))
 
 
-def _predict(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here: Course) -> Any:
+def _predict(piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course) -> Any:
     """The predictor; send how far it may go, the sums of centring, and the corrector's two parts projected."""
     held, new = kept.opened(), _Kept(piece, task, dz_dv=_parts(task), dw_dv=_parts(task))
     projected, sums, rate = _sums(piece, 2), np.zeros(4), 0.0
@@ -334,7 +332,9 @@ def _predict(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here:
     return new.into(kept, 0), ((projected, sums), np.array([rate]))
 
 
-def _correct(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here: Course, dy: float, turn: int) -> Any:
+def _correct(
+    piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course, dy: float, turn: int
+) -> Any:
     """The corrector's x, or what refinement adds to it; send Uᵀx."""
     held, new = kept.opened(), _Kept(piece, task, x=())
     projected, total = _sums(piece), 0.0
@@ -352,7 +352,7 @@ def _correct(piece: Piece, kept: Vectors, task: Task, lifted: list[Array], here:
     return new.into(kept, turn % 2), ((projected, total), np.zeros(1))
 
 
-def _compare(piece: Piece, kept: Vectors, task: Task, image: list[Array], here: Course) -> Any:
+def _compare(piece: Piece, kept: Vectors, task: Constants, image: list[Array], here: Course) -> Any:
     """K x and the residual; send the residual's size and projection, and how far the step may go."""
     held, new = kept.opened(), _Kept(piece, task, dv=_parts(task), turned=(), rest=())
     projected, sums, rate = _sums(piece), np.zeros(3), 0.0
@@ -372,7 +372,7 @@ def _compare(piece: Piece, kept: Vectors, task: Task, image: list[Array], here: 
     return new.into(kept, 0), ((projected, sums), np.array([rate]))
 
 
-def _point(piece: Piece, kept: Vectors, task: Task, size: float) -> tuple[Any, ...]:
+def _point(piece: Piece, kept: Vectors, task: Constants, size: float) -> tuple[Any, ...]:
     """b, K b and the ends of b, in the order of the caller."""
     held, back = kept.opened(), np.argsort(piece.order)
     m = len(back)
@@ -383,7 +383,7 @@ def _point(piece: Piece, kept: Vectors, task: Task, size: float) -> tuple[Any, .
     return b[back], product[back], low[:, back], high[:, back]
 
 
-def _parts(task: Task) -> tuple[int, ...]:
+def _parts(task: Constants) -> tuple[int, ...]:
     """The parts of a row."""
     return (2 if task.epsilon else 1,)
 
@@ -395,7 +395,7 @@ def _sums(piece: Piece, n_vectors: int = 1) -> list[Array]:
 class _Kept:
     """New vectors of a piece; `into` puts them, or the names of their files, into the vectors that stay."""
 
-    def __init__(self, piece: Piece, task: Task, **shapes: tuple[int, ...]) -> None:
+    def __init__(self, piece: Piece, task: Constants, **shapes: tuple[int, ...]) -> None:
         self._folder, self._name = task.folder, f"dual-{piece.rows.start}-{piece.rows.stop}"
         self._new = {name: np.empty((*shape, len(piece.order))) for name, shape in shapes.items()}
 

@@ -42,10 +42,12 @@ def features_of(names: Sequence[Any], y: str | None, columns: Sequence[str] | No
         raise InputError(f"{what}: column names must differ; {', '.join(repeated)} occurs more than once. Rename it.")
     if isinstance(columns, str):
         raise InputError(f"columns must be a list of names; got {columns!r}.")
+    shown = ", ".join(map(str, names[:12])) + (", ..." if len(names) > 12 else "")
+    if y is not None and y not in names:
+        raise InputError(f"{what} has no column {y!r} for the target. Its columns are {shown}.")
     features = [name for name in names if name != y] if columns is None else list(columns)
     unknown = [name for name in (*features, *([] if y is None else [y])) if name not in names]
     if unknown or not features or y in features or len(set(features)) < len(features):
-        shown = ", ".join(map(str, names[:12])) + (", ..." if len(names) > 12 else "")
         raise InputError(
             f"{what}: features must be different columns of the table, one at least, and not the target; got "
             f"features {features[:12]} and target {y!r}. The table has {len(names)} columns: {shown}."

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from krein.approximation.plan import Plan, plan
-from krein.arrays import Array, Indices
+from krein.arrays import Array
 from krein.errors import InputError
 from krein.estimators import SVC
 from krein.kernels.vectors import unit_rows
 from krein.policy import check_policy
-from krein.sources import Source, source_of
+from krein.sources import ChangedRows, Source, source_of
 from krein.tables.encoding import Encoder, Numbers
 from krein.tables.model import SPHERE_KERNELS, TEXT_KERNELS, Model, check_scale, machine_for, target_values
 
@@ -30,42 +31,10 @@ __all__ = ["learn_in_pieces"]
 READ_NUMBERS = 2**22
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """The rows of a source, each column as (x - centre) / scale, and then each row of length 1 if ``sphere``."""
-
-    of: Source
-    centre: Array
-    scale: Array
-    sphere: bool
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.of.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.of.dtype
-
-    @property
-    def token(self) -> str:
-        return self.of.token  # the rest follows from the rows
-
-    def bounds(self, target: int) -> list[int]:
-        return self.of.bounds(target)
-
-    def read(self, start: int, stop: int) -> Array:
-        return self._scaled(self.of.read(start, stop))
-
-    def take(self, rows: Indices) -> Array:
-        return self._scaled(self.of.take(rows))
-
-    def check(self) -> None:
-        self.of.check()
-
-    def _scaled(self, X: Array) -> Array:
-        X = ((X - self.centre) / self.scale).astype(self.dtype)
-        return np.asarray(unit_rows(X)[0]) if self.sphere else X
+def _scaled(X: Array, centre: Array, scale: Array, sphere: bool) -> Array:
+    """Each column as (x - centre) / scale, and then each row of length 1 if ``sphere``."""
+    X = ((X - centre) / scale).astype(X.dtype)
+    return np.asarray(unit_rows(X)[0]) if sphere else X
 
 
 def learn_in_pieces(
@@ -123,7 +92,9 @@ def learn_in_pieces(
     planned(_plan(estimator, source, memory_limit))
     centre, spread = (np.array([getattr(c, name) for c in numbers]) for name in ("centre", "scale"))
     sphere = named in SPHERE_KERNELS
-    estimator.fit(Scaled(source, centre, spread, sphere), y if classes else y - offset)
+    change = partial(_scaled, centre=centre, scale=spread, sphere=sphere)
+    rows = ChangedRows(source, change, f"scaled: {scale}, on the sphere: {sphere}")  # the scale follows from the rows
+    estimator.fit(rows, y if classes else y - offset)
     seconds = {"judging": 0.0, "fitting": time.perf_counter() - begin}
     return Model(estimator, target, task, None, Encoder(tuple(numbers)), sphere, offset, None, seconds), len(y)
 

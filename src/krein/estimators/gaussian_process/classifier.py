@@ -90,7 +90,8 @@ class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
         An approximation of the same X that was built before. Its kernel is kept, and only the amplitude is learned.
     gamma, degree, coef0, kernel_params
         Parameters of kernels given by name, see `krein.estimators.base.KernelMachine`.
-    n_blocks, rank, coupling, drop, max_error, max_memory, dtype, policy, random_state, n_jobs, verbose
+    n_blocks, rank, coupling, drop, max_error, max_memory, dtype, policy, random_state, n_jobs, verbose, \
+memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
 
     Attributes
