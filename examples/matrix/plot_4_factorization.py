@@ -34,7 +34,9 @@ print(f"{f.n_negative()} of {f.rank} eigenvalues are negative, the smallest is {
 # Three ways to a psd matrix, and what each costs.
 for how in ("shift", "clip", "flip"):
     fixed = a.corrected(how)
-    print(f"{how:>6}: psd = {krein.certify(fixed.factorization).psd}, relative error {fixed.error(random_state=0).relative:.4f}")
+    print(
+        f"{how:>6}: psd = {krein.certify(fixed.factorization).psd}, relative error {fixed.error(random_state=0).relative:.4f}"
+    )
 
 # %%
 # Ridge regression of "is it a zero?" with the clipped matrix; then similarities of new rows to the old ones, through the
