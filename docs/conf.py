@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -131,8 +132,7 @@ def mend_links(app: Sphinx, docname: str, source: list[str]) -> None:
         ("](results/paper)", "](results/index.md)"),
         ("](../CONTRIBUTING.md", "](contributing.md"),
         ("](../CHANGELOG.md", "](changelog.md"),
-        ("](docs/", "]("),
-        ("](CONTRIBUTING.md", "](contributing.md"),
+        ("](../../docs/", "](../../"),
     ):
         text = text.replace(before, after)
     source[0] = text
@@ -143,7 +143,20 @@ def leave_out(app: Sphinx, what: str, name: str, *_: object) -> bool | None:
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
+def plain_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Docstrings are written for people: |x| is a norm, and coef_ a name, where reStructuredText has marks."""
+    for i, line in enumerate(lines):
+        line = re.sub(r":ref:`([^<`]+?)\s*<[^>]*>`", r"\1", line)  # scikit-learn's, which lead to its own site
+        if line.lstrip().startswith((">>>", "...", "..")):
+            lines[i] = line
+            continue
+        parts = re.split(r"(``.*?``|:\w+:`.*?`|`.*?`_?)", line)  # code and references stay as they are
+        parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", part).replace("|", r"\|") for part in parts[::2]]
+        lines[i] = "".join(parts)
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", plain_text, priority=900)  # after numpydoc
     app.connect("autodoc-skip-member", leave_out)
     app.connect("builder-inited", bring_results, priority=100)
     app.connect("source-read", mend_links)

@@ -2,7 +2,7 @@
 Two moons with an indefinite kernel
 ===================================
 
-The truncated Manhattan kernel ``TL1``, max(rho - |x - y|₁, 0), compares a point with its neighbours alone. It may have
+The truncated Manhattan kernel ``TL1`` is rho less the Manhattan distance, and 0 beyond. It compares a point with its neighbours alone. It may have
 negative eigenvalues. krein counts them, corrects them, and says so; the rest is as in scikit-learn.
 """
 
