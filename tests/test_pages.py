@@ -1,4 +1,4 @@
-"""The Python of the pages about rows outside memory and Krein spaces runs as it is written, and so do the two examples."""
+"""The Python of some pages runs as it is written, and so do the two examples."""
 
 from __future__ import annotations
 
