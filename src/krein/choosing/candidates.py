@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from krein.approximation.error import ErrorEstimate
+from krein.errors import si
+from krein.factorization.bases import STORAGE
 from krein.factorization.factorization import UNCOUPLED_CORE
-from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel
 from krein.policy import Policy
 
 __all__ = [
     "ITEM_BYTES", "Candidate", "Selection", "bytes_of", "held_bytes", "highest_rank", "landmark_shape", "shapes",
-    "shapes_within", "si",
+    "shapes_within",
 ]  # fmt: skip
 
 ITEM_BYTES = {name: np.dtype(name).itemsize for name in STORAGE}
@@ -172,12 +173,6 @@ def _table(tried: Sequence[Candidate], best: int | None) -> list[str]:
         width, left = max(map(len, column)), column[0] in ("type", "stage", "")
         shown.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
     return ["  ".join(row).rstrip() for row in zip(*shown, strict=True)]
-
-
-def si(nbytes: float) -> str:
-    """Bytes with a unit: kB, MB or GB."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of a unit is rounded up to it
-    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------

@@ -34,8 +34,7 @@ from krein.arrays import EPS, Array, Indices, stream
 from krein.errors import InputError
 from krein.estimators.eigenpairs import Search, product_with, verified_lanczos
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, is_dense
+from krein.factorization.core import BlockSparse, congruent, is_dense
 
 __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 

@@ -31,12 +31,11 @@ from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.kernel_pca import Centred
 from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse, Group
+from krein.factorization.core import BlockSparse, Group
 from krein.factorization.eigensystem import Component
 from krein.factorization.pieces import PieceBases, Pieces
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
 from krein.kernels.mixed_rows import Column, MixedRows
-from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EARLIER, EarlierExpansion, upgraded
@@ -424,7 +423,6 @@ _ALL = (
     Kind("Factorization", Factorization, _factorization_apart, _factorization),
     Kind("RowPieces", RowPieces, lambda rows: {"shape": rows.shape, "dtype": str(rows.dtype)}, _rows_together),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
-    Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
     Kind(
         "partial",
         functools.partial,
