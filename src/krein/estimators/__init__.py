@@ -4,8 +4,9 @@ In: objects, targets and parameters. Out: fitted machines.
 
 - `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
   approximations of recent fits.
-- `svm`, `nu_svm`, `ridge`, `logistic_regression`, `gaussian_process`, `kernel_pca`, `kernel_kmeans`,
-  `spectral_clustering`, `spectral_embedding` and `meka` are the machines. Each is loaded when it is first used.
+- `svm`, `nu_svm`, `proxy_svm`, `ridge`, `logistic_regression`, `gaussian_process`, `kernel_pca`, `kernel_kmeans`,
+  `spectral_clustering`, `spectral_embedding` and `meka` are the machines. `random_features` has features that do not
+  depend on the data. Each file is loaded when it is first used.
 - `decision` computes predictions from dual coefficients.
 - `choose_correction` makes the choice of correction="auto". `similarity_features` and `similarity_ridge` use
   similarities to landmarks as features.
@@ -26,6 +27,8 @@ if typing.TYPE_CHECKING:  # for type checkers and editors; _FILE_OF says the sam
     from krein.estimators.logistic_regression import KernelLogisticRegression
     from krein.estimators.meka import MEKA
     from krein.estimators.nu_svm import NuSVC, NuSVR
+    from krein.estimators.proxy_svm import ProxySVC
+    from krein.estimators.random_features import RandomFourierFeatures
     from krein.estimators.ridge import KernelRidge, KernelRidgeClassifier
     from krein.estimators.spectral_clustering import SpectralClustering
     from krein.estimators.spectral_embedding import SpectralEmbedding
@@ -45,6 +48,8 @@ __all__ = [
     "NuSVC",
     "NuSVR",
     "OneClassSVM",
+    "ProxySVC",
+    "RandomFourierFeatures",
     "SpectralClustering",
     "SpectralEmbedding",
     "clear_cache",
@@ -59,6 +64,8 @@ _FILES = {
     "logistic_regression": "KernelLogisticRegression",
     "meka": "MEKA",
     "nu_svm": "NuSVC NuSVR",
+    "proxy_svm": "ProxySVC",
+    "random_features": "RandomFourierFeatures",
     "ridge": "KernelRidge KernelRidgeClassifier",
     "spectral_clustering": "SpectralClustering",
     "spectral_embedding": "SpectralEmbedding",
