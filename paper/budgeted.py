@@ -4,7 +4,7 @@ In: rows, labels, a kernel and a number of bytes. Out: a `Chosen`, and with it `
 Choosing takes many fits, so it is done on rows that several folds share, in as many bytes a row, and carried over.
 
 The budget is for the factorization, as the paper counts, or for everything: the factorization that is learned from and
-what predictions need besides (`compact`). With everything counted, direct blocks are tried as well.
+what predictions need besides (`compact`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Chosen:
     n: int  # rows it was found on
     shape: dict[str, Any] | None  # n_blocks, rank, drop, dtype and assignment; None: left to max_memory
     seconds: float
-    score: float = 0.0  # cross-validated
     rows_per_block: float = 0.0  # of direct blocks; 0: others
 
     def at(self, n: int) -> dict[str, Any] | None:
@@ -73,31 +72,30 @@ def choose(
 ) -> Chosen:
     """Let `krein.SVC` choose blocks, rank and type within ``budget_bytes``; cross-validate C over an ascending grid.
 
-    The matrix that was built serves every fit. With ``everything`` counted, direct blocks are taken where they score
-    better.
+    The matrix that was built serves every fit. With ``everything`` counted, direct blocks are taken where the rows
+    themselves, which landmarks are, would exceed the budget; elsewhere the choice is the same.
     """
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KreinWarning)  # corrections and limits: they are in the table
+        if everything and X.nbytes > budget_bytes:
+            rows = direct_rows(X, len(np.unique(y)), budget_bytes, seed)
+            C = _best_C(C_grid, lambda C: _validated_direct(C, rows, X, y, kernel, seed), len(X))
+            return Chosen(C, len(X), None, time.perf_counter() - begin, rows)
         shared: dict[str, Any] = {"kernel": kernel, "tol": TOLERANCE, "random_state": seed}
         first = SVC(C=C_grid[0], max_memory=budget_bytes, **shared).fit(X, y)
         made_psd = first.correction_ not in ("none", "krein")
         shared |= {"approximation": first.approximation_, "correction": "none" if made_psd else first.correction_}
-        best, score = _best_C(C_grid, lambda C: _validated(SVC(C=C, **shared), X, y, seed), len(X))
-        found, shape = first.selection_, None
-        if found is not None and isinstance(found.rank, int):
-            names = ("n_blocks", "rank", "drop", "dtype", "assignment")
-            shape = {name: found.parameters[name] for name in names if name in found.parameters}
-        if everything:
-            rows = direct_rows(X, len(np.unique(y)), budget_bytes, seed)
-            strength, direct = _best_C(C_grid, lambda C: _validated_direct(C, rows, X, y, kernel, seed), len(X))
-            if direct > score:
-                return Chosen(strength, len(X), None, time.perf_counter() - begin, direct, rows)
-    return Chosen(best, len(X), shape, time.perf_counter() - begin, score)
+        best = _best_C(C_grid, lambda C: _validated(SVC(C=C, **shared), X, y, seed), len(X))
+    found, shape = first.selection_, None
+    if found is not None and isinstance(found.rank, int):
+        names = ("n_blocks", "rank", "drop", "dtype", "assignment")
+        shape = {name: found.parameters[name] for name in names if name in found.parameters}
+    return Chosen(best, len(X), shape, time.perf_counter() - begin)
 
 
-def _best_C(grid: Sequence[float], score_of: Callable[[float], float], n: int) -> tuple[float, float]:
-    """The C with the best score, of equals the smallest, and the score."""
+def _best_C(grid: Sequence[float], score_of: Callable[[float], float], n: int) -> float:
+    """The C with the best score, of equals the smallest."""
     best, score = float(grid[0]), 0.0
     for C in grid:
         now = score_of(C)
@@ -105,7 +103,7 @@ def _best_C(grid: Sequence[float], score_of: Callable[[float], float], n: int) -
             break
         if now > score:
             best, score = float(C), now
-    return best, score
+    return best
 
 
 def direct_rows(X: Array, n_classes: int, room: float, seed: int) -> float:
