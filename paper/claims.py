@@ -134,7 +134,7 @@ def _drop(dataset: str, seed: int, rows: int) -> Found:
         centres = clusters.centres / clusters.scale
         K = np.asarray(cell.similarity(X))
         left, right = np.triu_indices(clusters.n_blocks, 1)
-        squares = np.array([np.sum(K[np.ix_(clusters.members(i), clusters.members(j))] ** 2)
+        squares = np.array([np.sum(K[np.ix_(clusters.members(int(i)), clusters.members(int(j)))] ** 2)
                             for i, j in zip(left, right, strict=True)])  # fmt: skip
         orders = {
             "distance": np.argsort(-clusters.centre_distances()[left, right], kind="stable"),

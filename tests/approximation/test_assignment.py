@@ -90,7 +90,7 @@ def test_sparse_rows_and_objects_without_coordinates():
 def test_one_block_and_wrong_names():
     X = np.random.default_rng(5).normal(size=(80, 2))
     assert built(X, 1, drop=0.0).extend(X[:3]).shape[0] == 3
-    with pytest.raises(InputError, match="assignment.*'centre', 'landmark'"):
+    with pytest.raises(InputError, match=r"assignment.*'centre', 'landmark'"):
         built(X, 2, assignment="nearest")
 
 
@@ -136,7 +136,8 @@ def test_the_score_of_landmarks_is_that_of_rows_left_out_one_by_one():
     a, sample = trials.build(trials.candidate(20, 10, coupled=False))
     labels = nearest_block("landmark", a.partition, a.maps, Evaluator(KERNEL), X, rows=np.arange(len(X)))
     which, rows = trials._predicted(a, "landmark", sample, sample, sample[:0])
-    assert np.array_equal(which, np.flatnonzero(labels != a.partition.labels)) and len(which)
+    assert np.array_equal(which, np.flatnonzero(labels != a.partition.labels))
+    assert len(which)
     for p, row in zip(which[:20], rows[:20].toarray(), strict=False):
         block = labels[p]
         expected = KERNEL(X[p][None], a.maps[block].landmarks) @ a.maps[block].transform

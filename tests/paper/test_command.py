@@ -93,7 +93,7 @@ def test_a_quick_run_is_kept_apart_with_its_report_and_provenance(out, tmp_path)
     result = small()
     assert "Note: artificial1 is generated" in result.stdout
     assert "errors.csv and errors.md" in result.stdout
-    assert sorted(p.name for p in out.iterdir()) == ["errors.csv", "errors.json", "errors.md"]
+    assert sorted(p.name for p in out.iterdir()) == ["errors.csv", "errors.json", "errors.md", "index.html"]
     assert [p.name for p in out.parent.iterdir()] == ["quick"]
     assert list(dict.fromkeys(row["part"] for row in read_csv(out / "errors.csv"))) == PIECES
     assert "Not finished" not in (out / "errors.md").read_text(encoding="utf-8")
@@ -171,7 +171,7 @@ def test_progress_shows_the_time_left_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     small_command = ["reproduce", "errors", "--datasets", "artificial1", "--kernels", "rbf", "--quick", "--output", "o"]
     main(small_command, standalone_mode=False)
-    assert re.search(r"errors: .*4/4 \[\d\d:\d\d<\d\d:\d\d", screen.getvalue())
+    assert re.search(r"errors: .*5/5 \[\d\d:\d\d<\d\d:\d\d", screen.getvalue())
     assert "artificial1 rbf rule 0" in screen.getvalue()
 
 
@@ -267,7 +267,7 @@ def test_one_experiment_that_cannot_be_had_does_not_stop_the_others(out, tmp_pat
     options = ["--datasets", "artificial1", "--kernels", "rbf", "--quick", "--output", "out"]
     result = run("bounds", "errors", *options, code=1)
     assert result.stderr.splitlines()[-1].startswith("Error: bounds: bounds.csv has no bounds.json beside it")
-    assert len(read_csv(out / "errors.csv")) == 11
+    assert len(read_csv(out / "errors.csv")) == 13
     assert (out / "bounds.csv").read_text() == "run,what\n0,else\n"
 
 
@@ -334,7 +334,7 @@ def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(out, calls, monkeypatch
     monkeypatch.setattr(errors, "run", interrupted)
     result = small(code=130)
     assert result.stderr.rstrip().endswith("Every finished piece is kept; the same command goes on from there.")
-    assert {row["part"] for row in read_csv(out / "errors.csv")} == {"cell", "tabled"}
+    assert {row["part"] for row in read_csv(out / "errors.csv")} == {"cell", "published", "tabled"}
     monkeypatch.setattr(errors, "run", original)
     calls.clear()
     small()

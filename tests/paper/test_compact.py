@@ -62,14 +62,17 @@ def test_direct_blocks_are_a_block_diagonal_matrix_in_float16(classes: int) -> N
 
 
 def test_everything_counted_keeps_to_the_bytes() -> None:
-    X, y, new = data(800)
-    for room in (2e4, 6e4):
-        rows = direct_rows(X, 3, room, 0)
-        assert sum(direct_bytes(direct_blocks(X, KERNEL, round(800 / rows), 0).partition.sizes, 3, 3)) <= room
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.uniform(-1, 1, (900, 2)), 0.05 * rng.normal(size=(900, 10))])
+    y = np.digitize(np.sin(4 * X[:, 0]) + X[:, 1], [-0.4, 0.5])
+    X, new, y, truth = X[:800], X[800:], y[:800], y[800:]
+    for room, direct in ((6e4, True), (2e5, False)):  # the rows themselves take 76,800 bytes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
             chosen = choose(X, y, KERNEL, room, (1.0, 100.0), 0, everything=True)
             found = ours(X, y, new, KERNEL, room, chosen, 0, everything=True)
+        assert (chosen.rows_per_block > 0) == direct
         assert found.nbytes + found.predicting_nbytes <= room
-        truth = np.digitize(np.sin(4 * new[:, 0]) + new[:, 1], [-0.4, 0.5])
         assert np.mean(found.predicted == truth) > 0.8
+    rows = direct_rows(X, 3, 6e4, 0)
+    assert sum(direct_bytes(direct_blocks(X, KERNEL, round(800 / rows), 0).partition.sizes, 12, 3)) <= 6e4
