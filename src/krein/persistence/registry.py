@@ -19,6 +19,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from krein import estimators, kernels
 from krein.approximation import Approximation
+from krein.approximation.assignment import ASSIGNMENTS
 from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Branches, Embedding, Partition
 from krein.approximation.error import ErrorEstimate
@@ -353,6 +354,7 @@ def _check_approximation(given: Fields) -> None:
     _need(count_objects(given["objects"]) == n == clusters.starts[-1], f"{n} rows are approximated, of other objects")
     _need(len(maps) == f.n_blocks == clusters.n_blocks, "there are not as many maps as blocks")
     _need(all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True)), "a map has another rank")
+    _need(given.get("assignment", "centre") in ASSIGNMENTS, "objects are assigned to blocks in an unknown way")
 
 
 _BEFORE: dict[Any, Callable[[Fields], None]] = {
