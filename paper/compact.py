@@ -22,7 +22,7 @@ from krein.arrays import Array, Indices, grouped
 from krein.estimators import SVC
 from krein.estimators.decision import pair_coefficients
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator, Kernel
 
 __all__ = ["Compact", "compact", "compact_direct", "direct_blocks", "direct_bytes"]
