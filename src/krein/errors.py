@@ -23,6 +23,7 @@ __all__ = [
     "is_number",
     "one_of",
     "positive",
+    "si",
     "warn",
     "whole",
     "whole_number",
@@ -173,3 +174,9 @@ def whole(asker: object, name: str, value: Any) -> int:
     if is_number(value) and value == int(value) and value >= 1:
         return int(value)
     raise InputError(f"{type(asker).__name__} needs {name} to be a whole number, 1 or more; got {value!r}.")
+
+
+def si(nbytes: float) -> str:
+    """Return a number of bytes with its unit, as "1.5 MB", for messages and tables."""
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of a unit is rounded up to it
+    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")

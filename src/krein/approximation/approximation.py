@@ -10,6 +10,7 @@ import numpy as np
 import scipy  # its io is loaded when it is first used
 import scipy.sparse as sp
 
+from krein.approximation.assignment import nearest_block
 from krein.approximation.bases import LandmarkMap, object_bytes
 from krein.approximation.clusters import Partition
 from krein.approximation.error import ErrorEstimate, estimate_error
@@ -57,6 +58,7 @@ class Approximation:
     n_evaluations: int  # kernel entries evaluated to build it, to bind the kernel included
     seed: int
     search_: Any = None  # `choosing.by_error.Search`: what was tried, where blocks, rank or type were left open
+    assignment: str = "centre"  # a new object belongs to the block of its nearest centre, or of its nearest landmark
 
     def __repr__(self) -> str:
         return f"Approximation({self.kernel!r}, {self.factorization!r})"
@@ -110,7 +112,12 @@ class Approximation:
         objects = check_new_objects(X_new, self.objects, self.kernel)
         evaluator = Evaluator(self.kernel)
         known, places = self._compared_first(evaluator, objects)
-        labels = self.partition.assign(evaluator, objects, places)
+        labels = nearest_block(self.assignment, self.partition, self.maps, evaluator, objects, places)
+        return self.extend_in(labels, objects, known)
+
+    def extend_in(self, labels: Indices, objects: Any, known: Array | None = None) -> sp.csr_matrix:
+        """The rows of U for checked objects whose blocks are known; ``known`` similarities as `_compared_first` has."""
+        evaluator = Evaluator(self.kernel)
         ranks = np.asarray(self.factorization.ranks, dtype=np.int64)
         pointer = np.concatenate([[0], np.cumsum(ranks[labels])])
         data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)

@@ -30,8 +30,7 @@ from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT
-from krein.factorization.core import core_frobenius
+from krein.factorization.core import DENSE_LIMIT, core_frobenius
 from krein.kernels import Kernel, Precomputed, is_vectors
 from krein.kernels.collections import is_sparse
 from krein.policy import check_policy

@@ -23,8 +23,7 @@ from krein.estimators.eigenpairs import Search, as_matrix, leading
 from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT, SMALL
-from krein.factorization.core import has_spectrum, is_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from krein.arrays import Array, Indices
-from krein.choosing.candidates import si
+from krein.errors import si
 
 __all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "RankScore", "SizeTrend"]
 

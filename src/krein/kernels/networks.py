@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, is_number, positive, whole
+from krein.errors import InputError, is_number, whole
 from krein.kernels.kernel import Kernel, Traits
-from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel, as_vectors, squared_norms, unit_rows
+from krein.kernels.vectors import Cosines, InnerProducts, Rows, VectorKernel, as_vectors, squared_norms, unit_rows
 
 __all__ = ["ELM", "NTK", "ArcCosine"]
 
@@ -46,10 +46,8 @@ class ELM(VectorKernel):
 
     sigma_w: float = 1e5
 
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma_w", positive(self, "sigma_w", self.sigma_w))
+    positive: ClassVar[tuple[str, ...]] = ("sigma_w",)
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     @property
     def traits(self) -> Traits:
@@ -64,9 +62,6 @@ class ELM(VectorKernel):
             differentiable=True,
             preprocessing="z-score-sphere",
         )
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         dtype = a.dtype
@@ -113,7 +108,7 @@ class ArcCosine(VectorKernel):
 
     degree: int = 1
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = Cosines
 
     def __post_init__(self) -> None:
         if not is_number(self.degree) or self.degree not in (0, 1, 2):
@@ -130,9 +125,6 @@ class ArcCosine(VectorKernel):
             unitary_invariant=True,
             differentiable=self.degree == 2,  # degree 1 bends at the origin, degree 0 where x = y
         )
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return _homogeneous(rows, a, self._of_cosines, self.degree)
@@ -183,7 +175,7 @@ class NTK(VectorKernel):
 
     depth: int = 1
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = Cosines
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depth", whole(self, "depth", self.depth))
@@ -191,9 +183,6 @@ class NTK(VectorKernel):
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True)
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return _homogeneous(rows, a, self._of_cosines, 1)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, KernelError, is_number, positive
-from krein.kernels.kernel import Kernel, Traits, bound
+from krein.errors import InputError, KernelError, is_number
+from krein.kernels.kernel import Traits, bound
 from krein.kernels.vectors import (
     Cosines,
     InnerProducts,
+    Rows,
     SquaredDistances,
     VectorKernel,
     as_vectors,
-    scale_gamma,
     squared_norms,
     unit_rows,
 )
@@ -42,14 +42,11 @@ class Linear(VectorKernel):
            [0., 4.]])
     """
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True, differentiable=True)
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         return rows(a)
@@ -93,13 +90,13 @@ class Polynomial(VectorKernel):
     gamma: float | None = None
     coef0: float = 1.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("degree", "gamma")
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
+        super().__post_init__()
+        object.__setattr__(self, "degree", _as_int_if_whole(self.degree))
         object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
 
     @property
     def traits(self) -> Traits:
@@ -113,9 +110,6 @@ class Polynomial(VectorKernel):
             preprocessing="sphere",
         )
 
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
-
     def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._power(rows(a))
@@ -123,9 +117,6 @@ class Polynomial(VectorKernel):
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._power(squared_norms(as_vectors(A, self)))
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
 
     def feature_dimension(self, n_features: int) -> float | None:
         return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
@@ -169,11 +160,11 @@ class SpherePolynomial(VectorKernel):
     degree: float = 2
     a: float = 2.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("degree", "a")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
-        object.__setattr__(self, "a", positive(self, "a", self.a))
+        super().__post_init__()
+        object.__setattr__(self, "degree", _as_int_if_whole(self.degree))
         if not isinstance(self.degree, int) and self.a < 2:
             raise InputError(
                 f"SpherePolynomial with the fractional degree {self.degree} needs a >= 2: with a = {self.a} opposite "
@@ -210,10 +201,6 @@ class SpherePolynomial(VectorKernel):
         with np.errstate(over="ignore", invalid="ignore"):
             return np.power(base, self.degree, out=base)
 
-    def diag(self, A: Any) -> Array:
-        a = as_vectors(A, self)
-        return np.ones(a.shape[0], dtype=a.dtype)
-
     def feature_dimension(self, n_features: int) -> float | None:
         return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
 
@@ -235,15 +222,12 @@ class Cosine(VectorKernel):
            [0., 1.]])
     """
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = Cosines
 
     @property
     def traits(self) -> Traits:
         # at the zero vector the diagonal is 0 and the gradient is missing, so neither is promised
         return Traits(stationary=False, psd=True, low=-1.0, high=1.0, unitary_invariant=True)
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return rows(a)[0]
@@ -280,19 +264,16 @@ class Sigmoid(VectorKernel):
     gamma: float | None = None
     coef0: float = 0.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("gamma",)
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=None, low=-1.0, high=1.0, unitary_invariant=True, differentiable=True)
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
@@ -301,9 +282,6 @@ class Sigmoid(VectorKernel):
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._squashed(squared_norms(as_vectors(A, self)))
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
 
     def _squashed(self, products: Array) -> Array:
         if not np.isfinite(products).all():  # tanh would hide what overflowed
