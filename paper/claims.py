@@ -25,7 +25,7 @@ from krein.kernels import ELM, RBF, TL1, Evaluator, Kernel, Sigmoid, SpherePolyn
 from paper import protocol as paper
 from paper.bounds import bounded, split
 from paper.comparing import difference
-from paper.exact_svm import fit
+from paper.exact_svm import LIMIT, fit
 from paper.protocol import Cell, Request
 from paper.writing import geometric_mean, number, table
 
@@ -86,7 +86,7 @@ def _accuracy(K: Array, rows: Array, y: Any) -> float:
     """Five-fold accuracy of an SVM on the matrix K; rows are the similarities of rows that are tested."""
     folds = StratifiedKFold(5, shuffle=True, random_state=0).split(K, y)
     return float(np.mean([
-        fit(K[np.ix_(train, train)], y[train], rows[np.ix_(test, train)], y[test], C, 1_000_000).accuracy
+        fit(K[np.ix_(train, train)], y[train], rows[np.ix_(test, train)], y[test], C, LIMIT).accuracy
         for train, test in folds
     ]))  # fmt: skip
 

@@ -151,15 +151,18 @@ def _steps(found: list[Row], along: str, column: str, *, falls: bool, claim: str
         if not ends:
             continue
         moved = [(b - a if falls else a - b) < -(1 - LESS) * abs(a) for a, b in ends]
+        at_all = sum((b < a) if falls else (b > a) for a, b in ends)
         shares[coupling, drop] = sum(moved) / len(moved)
         factor = _geometric(abs(b / a) for a, b in ends if a and b)
-        told.append(f"{_variant(coupling, drop)} {sum(moved)} of {len(moved)} (times {factor:.2g} in the mean)")
+        told.append(
+            f"{_variant(coupling, drop)} {sum(moved)} of {len(moved)} ({at_all} at all; times {factor:.2g} in the mean)"
+        )
     if not told:
         return ""
     first, last = (f(r[along] for r in found) for f in (min, max))
     reach = f"{'r' if along == 'total_rank' else 'c'} = {first:g} to {last:g}"
     verdicts = "; ".join(f"drop {d:g}: {_verdict(shares.get(('pairwise', d))).lower()}" for d in (0.1, 0.0))
-    return f"*{claim}.* {verdicts.capitalize()}. Curves that do, from {reach}: {'; '.join(told)}."
+    return f"*{claim}.* {verdicts.capitalize()}. Curves that do by more than 0.1 %, from {reach}: {'; '.join(told)}."
 
 
 def _correlation(found: list[Row]) -> str:
