@@ -2,8 +2,8 @@
 
 exact.csv: one row per data set, number of rows and contender. scikit-learn-intelex runs where the environment variable
 KREIN_INTELEX names a Python that has it; scikit-learn's own SVC takes its place up to SMALL rows. KREIN_DATA has to
-hold MNIST. Rows are float32, as the large sets are stored; MNIST is scaled to [0, 1] and covtype standardised. "letters" and
-"shuttle" are generated, of the shape of the two UCI sets: 16 features and 26 classes; 9 features and 7 classes, of
+hold MNIST. Rows are float32, as the large sets are stored; MNIST is scaled to [0, 1], covtype standardised. "letters"
+and "shuttle" are generated, of the shape of the two UCI sets: 16 features and 26 classes; 9 features and 7 classes, of
 which one has most rows.
 """
 
