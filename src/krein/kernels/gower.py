@@ -294,7 +294,7 @@ class GowerAgainst:
 
 def _tile(a: Encoded, b: Encoded, number_weights: Array, code_weights: Array, power: float) -> Array:
     """Return one minus the mean similarity."""
-    distances = np.zeros((len(a.alone), len(b.alone)))
+    distances: Array = np.zeros((len(a.alone), len(b.alone)))
     if a.numbers.shape[1]:
         distances = _summed_differences(a.numbers, b.numbers, power)
     if code_weights.any():
