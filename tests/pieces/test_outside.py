@@ -66,11 +66,16 @@ def test_a_table_has_its_target_by_name(tmp_path):
     assert np.array_equal(found.predict(tmp_path / "new.parquet"), found.predict(X))
 
 
-def test_single_precision_in_a_file_and_in_memory(tmp_path):
+@pytest.mark.parametrize("blocks", [1, 4])
+@pytest.mark.parametrize("name", ["ridge", "svc", "components"])
+def test_single_precision_in_a_file_and_in_memory(name, blocks, tmp_path):
     single = X.astype(np.float32)
     np.save(tmp_path / "x.npy", single)
-    found, known = (answers("ridge", fitted("ridge", rows)) for rows in (tmp_path / "x.npy", single))
-    check_close(found, known, tolerance=1e-6)  # bases are stored with 24 bits
+    found, known = (
+        answers(name, fitted(name, rows, n_blocks=blocks, **more))
+        for rows, more in ((tmp_path / "x.npy", SMALL), (single, {}))
+    )
+    assert np.abs(found - known).max() <= 1e-9 * known.std()
 
 
 @pytest.mark.filterwarnings("ignore:TL1.*indefinite")

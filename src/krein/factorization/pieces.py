@@ -41,6 +41,11 @@ class Piece(NamedTuple):
     stored: Any = None  # B as one array of sum m_i k_i numbers, or the name of the .npy file that holds them
     columns: tuple[int, ...] = ()  # k_i, the columns of each cluster in B
 
+    @property
+    def stored_type(self) -> Any:
+        """The type of B."""
+        return (mapped(self.stored) if isinstance(self.stored, str) else self.stored).dtype
+
     def blocks(self) -> Iterator[tuple[int, slice, Array]]:
         """Yield (cluster, its places in ``order``, its rows of B) for each cluster that has rows here."""
         B = mapped(self.stored) if isinstance(self.stored, str) else self.stored

@@ -196,7 +196,11 @@ class Workdir:
 
     def _forget(self, name: str) -> None:
         self.path(f"{name}.json").unlink(missing_ok=True)  # first, as what it tells of is no longer complete
-        for path in self.folder.glob(self.path(f"{name}-*.npy").name):
+        self.remove(f"{name}-*.npy")
+
+    def remove(self, pattern: str) -> None:
+        """Remove files of the approximation that is being built."""
+        for path in self.folder.glob(self.path(pattern).name):
             path.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
