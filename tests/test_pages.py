@@ -1,4 +1,4 @@
-"""The Python of the pages about rows outside memory runs as it is written, and so do the two examples."""
+"""The Python of some pages runs as it is written, and so do the two examples."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NEEDS = {"one_machine.md": "krein", "cluster.md": "dask.array"}
+NEEDS = {"one_machine.md": "krein", "cluster.md": "dask.array", "krein_space.md": "krein"}
 
 
+@pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.errors.KreinWarning")
 @pytest.mark.parametrize("name", NEEDS)
 def test_the_blocks_of_a_page_run_in_their_order(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(NEEDS[name])

@@ -90,7 +90,7 @@ class Approximation:
         cells[0, :] = Q
         scipy.io.savemat(target, {"Q": cells, "L": L, "order": order[None] + 1.0, "shift": shift})
 
-    def corrected(self, how: str, **options: Any) -> Approximation:
+    def corrected(self, how: str | float, **options: Any) -> Approximation:
         """The same approximation with its factorization corrected (`krein.correct`)."""
         return replace(self, factorization=correct(self.factorization, how, **options))
 

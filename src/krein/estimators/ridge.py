@@ -22,12 +22,12 @@ from krein.approximation import Approximation
 from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
-from krein.errors import InputError, warn
+from krein.errors import InputError, is_number, warn
 from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
-from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
+from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, constrained, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
@@ -111,6 +111,7 @@ class _Ridge(KernelMachine):
         kept = task.weights > NEGLIGIBLE_WEIGHT * min(1.0, task.weights.max())
         task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
+        self._variance()  # refuses what is no variance before anything is built
         route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
@@ -130,7 +131,13 @@ class _Ridge(KernelMachine):
         if fixed is None:
             path = decompose(f, weights)
             fixed = self._choose_alpha(path, task, self._path(f, task.weights), f.shift, unit, a.seed)
-        dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit, path)
+        ridges: Array = (fixed + f.shift) / unit
+        factors: Array = np.ones(len(fixed))
+        if (variance := self._variance()) is not None:
+            path = decompose(f, weights) if path is None else path
+            ridges, factors = _constrained(f, weights, task.targets, ridges, path, variance)
+        dual, inner = solve_factored(f, weights, task.targets, ridges, path)
+        dual, inner = factors * dual, factors * inner
         if isinstance(self.route_, Exact):
             own = self._kernel if self._precomputed else a.kernel
             self._expansion: Any = KernelExpansion(
@@ -192,6 +199,16 @@ class _Ridge(KernelMachine):
             return None
         self._expansion = KernelExpansion(self._kernel, copied(objects), dual)
         return dual
+
+    def _needs_spectrum(self) -> str:
+        return super()._needs_spectrum() if self._variance() is None else "a variance constraint"
+
+    def _variance(self) -> float | None:
+        """The mean square that fitted values shall have, if it is given."""
+        variance = getattr(self, "variance", None)
+        if variance is not None and not (is_number(variance) and variance > 0.0):
+            raise InputError(f"variance must be a number above 0, or None; got {variance!r}.")
+        return None if variance is None else float(variance)
 
     def _choose_alpha(
         self, path: RidgeEigensystem | Factored, task: LeastSquares, alphas: Array, shift: float, unit: float, seed: int
@@ -286,6 +303,22 @@ class _Ridge(KernelMachine):
         return values
 
 
+def _constrained(
+    f: Factorization, weights: Array, y: Array, ridges: Array, path: RidgeEigensystem | Factored, variance: float
+) -> tuple[Array, Array]:
+    """The penalties and factors with which ridge has the variance, target by target."""
+    largest = max(abs(f.ends().largest), abs(f.ends().smallest)) * float(weights.max())
+    found = []
+    for j, t in enumerate(ridges.tolist()):
+        if t <= 0.0:
+            raise InputError(f"A variance constraint needs alpha above 0; got {t:g}.")
+        column = y[:, [j]]
+        found.append(
+            constrained(lambda p, b=column: path.solve(b, p)[:, 0], weights, y[:, j], t, variance, largest)  # type: ignore[misc]
+        )
+    return np.array([p for p, _ in found]), np.array([c for _, c in found])
+
+
 def _scores(path: RidgeEigensystem | Factored, task: LeastSquares, ridges: Array, seed: int) -> list[Score]:
     """The score of rows left out at each alpha."""
     n, p = task.targets.shape
@@ -322,6 +355,10 @@ class KernelRidge(ScoredOutside, MultiOutputMixin, RegressorMixin, _Ridge):  # t
     correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
         How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
         validated score. "shift" has the same effect as a larger alpha.
+    variance : float or None, default=None
+        Mean square that the predictions of the training rows shall have: the variance constraint of Oglic and Gärtner
+        (2018), by which a fit to centred targets does not shrink towards 0. The solution is ridge with another alpha,
+        times a factor. It takes an eigendecomposition or an approximation.
     kernel : str, Kernel or callable, default="linear"
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
@@ -367,6 +404,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
     gamma: Any = None
     coef0: float = 1.0
     alphas: Any = None
+    variance: float | None = None
 
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:

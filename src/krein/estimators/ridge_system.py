@@ -1,17 +1,19 @@
 """Ridge for given alphas: on the factored matrix, or exactly with the kernel's own matrix by Cholesky factorization.
 
 In: a factorization, or a kernel and objects; weights, targets and one t = alpha + shift for each of them. Out: the dual
-(K + t W⁻¹)⁻¹ y.
+(K + t W⁻¹)⁻¹ y. With a variance constraint it is the dual of another t, times a factor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
+from scipy.optimize import brentq
 
 from krein.arrays import EPS, Array
 from krein.errors import InputError, warn
@@ -21,7 +23,7 @@ from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import precise, rows
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose, rounding_of
 
-__all__ = ["solve_exactly", "solve_factored"]
+__all__ = ["constrained", "solve_exactly", "solve_factored"]
 
 # The error of a prediction that single precision may cause, relative to y. It is also the limit for rounding in double
 # precision where an eigendecomposition is affordable instead.
@@ -42,6 +44,8 @@ SINGLE_EPS = float(np.finfo(np.float32).eps)
 SMALL_RESIDUAL = 1e-10
 REFINEMENT_STEPS = 20
 KERNEL_STEPS = 3
+# The penalty of a variance constraint is sought within this factor of the largest eigenvalue.
+PENALTY_RANGE = 1e12
 
 
 def solve_factored(
@@ -81,6 +85,34 @@ def solve_factored(
             f.project(y[:, mine] - (t / weights)[:, None] * solved) if stable else f.core @ f.project(solved)
         )
     return dual, inner
+
+
+def constrained(
+    solve: Callable[[float], Array], weights: Array, y: Array, t: float, variance: float, largest: float
+) -> tuple[float, float]:
+    """Return t' and c such that c times ridge with the penalty t' is ridge with the penalty t and this variance.
+
+    That minimises |f - y|² + t |f|² among the f whose values at the rows have the mean square ``variance`` (Oglic and
+    Gärtner 2018). A multiplier m of the constraint gives (1 + m) f + t K⁻¹ f = y, which is ridge with t' = t / (1 + m),
+    times t' / t. The mean square grows with t', from 0 to that of K y / t. ``solve`` returns the dual of y, (n,), for a
+    penalty; ``largest`` is the largest eigenvalue.
+    """
+    share, wanted = weights / weights.sum(), math.sqrt(variance)
+
+    def excess(log: float) -> float:
+        penalty = math.exp(log)
+        fitted = y - penalty * np.divide(solve(penalty), weights, out=np.zeros_like(y), where=weights > 0.0)
+        return float(penalty / t * math.sqrt(share @ fitted**2) - wanted)
+
+    low, high = (math.log(max(largest, t) * limit) for limit in (1.0 / PENALTY_RANGE, PENALTY_RANGE))
+    top = excess(high)
+    if top < 0.0:
+        raise InputError(
+            f"With this alpha, values fitted to y have a mean square of at most {(top + wanted) ** 2:.4g}; got "
+            f"variance={variance:g}. Pass a smaller alpha or variance."
+        )
+    penalty = math.exp(brentq(excess, low, high, xtol=1e-13, rtol=1e-13)) if excess(low) < 0.0 else math.exp(low)
+    return penalty, penalty / t
 
 
 def _solve_weighted(f: Factorization, weights: Array, y: Array, t: float) -> Array | None:

@@ -29,6 +29,7 @@ from krein.estimators.decision import FactoredExpansion, KernelExpansion, Neighb
 from krein.estimators.gaussian_process.kernels import AsSklearn, FromSklearn
 from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.kernel_pca import Centred
+from krein.estimators.random_features import Fastfood
 from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
 from krein.factorization import Factorization
 from krein.factorization.blocksparse import BlockSparse, Group
@@ -59,7 +60,8 @@ ESTIMATORS = (
     estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
     estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
     estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
-    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier,
+    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier, estimators.ProxySVC,
+    estimators.RandomFourierFeatures,
 )  # fmt: skip
 OWN_KERNELS = (
     kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
@@ -75,7 +77,8 @@ WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
     PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual, NuTask, NuDual,
-    Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError, ByScore,
+    Fastfood, Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError,
+    ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
