@@ -41,7 +41,9 @@ STEP_SHARE = 0.995
 # The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Larger ones belong to a
 # few rows that a short step never reaches; of millions of rows, such rows would block every step.
 MOST_CORRECTED = 1.0
-# The method stops after PATIENCE steps without a smaller gap, or FIRST_PATIENCE while the relative gap is above 1.
+# The method stops after PATIENCE steps whose gap is not below PROGRESS times the smallest before, or FIRST_PATIENCE while
+# the relative gap is above 1. Steps of millions of rows may be short: 0.9 stopped a path that still fell.
+PROGRESS = 0.99
 PATIENCE = 12
 FIRST_PATIENCE = 40
 
@@ -114,7 +116,7 @@ class InteriorPoint:
                 self.n_iter += 1
                 mark = self._iterate.judge()
                 self.path.append((self.n_iter, mark.gap))
-                since = 0 if abs(mark.excess) < 0.9 * least else since + 1
+                since = 0 if abs(mark.excess) < PROGRESS * least else since + 1
                 least = min(least, abs(mark.excess))
                 if mark.gap < self._best.gap:
                     self._best = mark
