@@ -22,9 +22,9 @@ from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.bases import rounded_product
+from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stays_sparse
-from krein.factorization.storage import rounded_product
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import precise
 

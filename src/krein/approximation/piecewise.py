@@ -50,11 +50,10 @@ from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent
+from krein.factorization.bases import inverse_triangle, is_ill_conditioned, restoring_map
+from krein.factorization.core import BlockSparse, congruent
 from krein.factorization.factorization import in_eigenvectors, stays_sparse
 from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases, Pieces, labels_of
-from krein.factorization.storage import inverse_triangle, is_ill_conditioned, restoring_map
 from krein.kernels import Evaluator, Kernel
 from krein.kernels.collections import precise
 from krein.pieces.engines import add

@@ -27,9 +27,8 @@ from krein.approximation.request import Request
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, row_grams
-from krein.factorization.storage import orthonormal_columns, rounded_product
+from krein.factorization.bases import orthonormal_columns, rounded_product
+from krein.factorization.core import BlockSparse, congruent, row_grams
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
 

@@ -33,9 +33,9 @@ from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
+from krein.factorization.bases import STORAGE
 from krein.factorization.correction import CORRECTIONS, check_correction
 from krein.factorization.spectrum import certify
-from krein.factorization.storage import STORAGE
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.pair_function import with_processes

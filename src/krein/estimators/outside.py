@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.gaussian_process import kernels as sk
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from krein.errors import InputError
@@ -39,11 +37,9 @@ def fits_outside(fit: F) -> F:
 
     @wraps(fit)
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
-        limit = int(getattr(check_policy(self.policy), self._limit))
-        X, y = split_frame(X, y)
-        shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
         if type(X) is np.ndarray and self.memory_limit is None:
-            return fit(self, X, in_memory(y), *args, **options)
+            return fit(self, X, y if type(y) is np.ndarray else in_memory(y), *args, **options)
+        X, y = split_frame(X, y)
         if self.approximation is not None or self._precomputed or not _compares_vectors(self._similarity):
             if is_dask(X):
                 raise InputError(
@@ -52,6 +48,8 @@ def fits_outside(fit: F) -> F:
                 )
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
+        limit = int(getattr(check_policy(self.policy), self._limit))
+        shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
         with opened(X, y, most_read=limit, verbose=self.verbose, **shaped) as (rows, target, names):
             if isinstance(rows, RowPieces):
                 rows.survey  # noqa: B018  checks all rows
@@ -82,11 +80,9 @@ def _seeded(machine: Any, files: Any) -> Iterator[None]:
 
 def _compares_vectors(kernel: Any) -> bool:
     """Whether rows outside memory can be what this kernel compares; a function of the user's may compare anything."""
-    return (
-        kernel.compares == "vectors"
-        if isinstance(kernel, Kernel)
-        else kernel is None or isinstance(kernel, str | sk.Kernel)
-    )
+    if isinstance(kernel, Kernel):
+        return kernel.compares == "vectors"
+    return kernel is None or isinstance(kernel, str) or hasattr(kernel, "requires_vector_input")  # scikit-learn's
 
 
 def _columns_of(machine: Any, X: Any) -> Any:
@@ -129,6 +125,8 @@ class ScoredOutside:
         sample_weight : array of shape (n,) or None, default=None
             Weights of the rows.
         """
+        from sklearn.metrics import accuracy_score, r2_score
+
         check_is_fitted(self)
         X, y = split_frame(X, y)
         if names_of(y) and has_columns(X):

@@ -41,8 +41,8 @@ STEP_SHARE = 0.995
 # The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Larger ones belong to a
 # few rows that a short step never reaches; of millions of rows, such rows would block every step.
 MOST_CORRECTED = 1.0
-# The method stops after PATIENCE steps whose gap is not below PROGRESS times the smallest before, or FIRST_PATIENCE while
-# the relative gap is above 1. Steps of millions of rows may be short: 0.9 stopped a path that still fell.
+# The method stops after PATIENCE steps without a gap below PROGRESS times the smallest one, or FIRST_PATIENCE while the
+# relative gap is above 1. Steps of millions of rows may be short: 0.9 stopped a path that still fell.
 PROGRESS = 0.99
 PATIENCE = 12
 FIRST_PATIENCE = 40

@@ -1,4 +1,4 @@
-"""`krein.inspect`: objects and a kernel in, checked, sampled and measured; out comes an `Inspection`."""
+"""`krein.inspect`: objects and a kernel in; they are checked, sampled and measured, and an `Inspection` comes out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from krein.estimators.choose_correction import compared, preferred
 from krein.inspection import measures
 from krein.inspection.findings import CorrectionScore, Inspection, RankScore
 from krein.inspection.ranks import baseline, rank_scores
-from krein.inspection.sampling import Look
+from krein.inspection.sampling import Sample
 from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
 from krein.kernels.names import kernel_for
 from krein.kernels.validation import check_objects
@@ -25,12 +25,15 @@ from krein.policy import DEFAULT
 
 __all__ = ["inspect"]
 
+# The histogram of similarities has this many bins.
 BINS = 60
-CORRECTIONS = {  # a shift is more alpha to ridge
+# The corrections that are compared. A shift has the effect of a larger alpha in ridge.
+CORRECTIONS = {
     "svm": ("none", "shift", "clip", "flip", "square"),
     "ridge": ("none", "clip", "flip", "square"),
 }
-IN_DOUBT = "flip"  # docs/corrections.md says why
+# This correction is recommended unless another is clearly better (docs/corrections.md).
+IN_DOUBT = "flip"
 
 
 def inspect(
@@ -74,6 +77,17 @@ def inspect(
     -------
     Inspection
         Printed it is a summary; ``plot()`` draws it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> found = krein.inspect(X, krein.Sigmoid(gamma=0.5, coef0=-1.0), random_state=0)
+    >>> found.psd
+    False
+    >>> found.negative_share.value > 0.01
+    True
     """
     start = time.perf_counter()
     one_of("task", task, ("auto", "classification", "regression"))
@@ -84,8 +98,8 @@ def inspect(
         objects, bound = _checked(X, kernel)
     n, seed = count_objects(objects), seed_from(random_state)
     targets, task = _targets(y, n, task)
-    look = Look(objects, bound, max_evaluations, seed, verbose, spent.n_evaluations)
-    K, precision = look.matrix, look.precision
+    sample = Sample(objects, bound, max_evaluations, seed, verbose, spent.n_evaluations)
+    K, precision = sample.matrix, sample.precision
     m, rng = len(K), stream(seed, 52)
     subsets = measures.Subsets(m, n, stream(seed, 51))
     stages = [("similarities", time.perf_counter() - start)]
@@ -104,41 +118,41 @@ def inspect(
         done("signs")
         violations = measures.triangle_violations(K, precision, subsets, rng)
         done("triangles")
-        blocks = measures.block_shares(K, look.sample, subsets, seed)
+        blocks = measures.block_shares(K, sample.objects, subsets, seed)
         done("blocks")
-        forecasts = measures.forecasts(K, look.sample, n, seed)
+        forecasts = measures.forecasts(K, sample.objects, n, seed)
         done("memory and error")
         scores: tuple[CorrectionScore, ...] = ()
         best = "none" if psd else None
         if targets is not None:
-            scores, best = _corrections(K, targets[look.rows], task, learner, strength, n, psd, seed)
+            scores, best = _corrections(K, targets[sample.rows], task, learner, strength, n, psd, seed)
         done("corrections")
         ranks: tuple[RankScore, ...] = ()
         if targets is not None:
-            ranks = rank_scores(K, targets[look.rows], task, stream(seed, 54))
+            ranks = rank_scores(K, targets[sample.rows], task, stream(seed, 54))
         done("ranks")
     counts, edges = np.histogram(K[~np.eye(m, dtype=bool)], bins=BINS)
     own = np.diagonal(K)
     spread = float(own.max() - own.min())
     found = Inspection(
-        kernel=repr(bound), n_objects=n, n_sampled=m, rows=look.rows,
-        n_evaluations=spent.n_evaluations + look.evaluator.n_evaluations,
+        kernel=repr(bound), n_objects=n, n_sampled=m, rows=sample.rows,
+        n_evaluations=spent.n_evaluations + sample.evaluator.n_evaluations,
         seconds=time.perf_counter() - start, eigenvalues=spectrum.values, inertia=spectrum.inertia,
         negative_share=spectrum.negative_share, trend=spectrum.trend, negative_share_of_all=spectrum.of_all,
-        low=look.low, high=look.high, negative_entries=negative_entries,
-        diagonal=(float(own.min()), float(own.max())), constant_diagonal=spread <= 16.0 * precision * look.largest,
-        asymmetry=look.asymmetry, counts=counts, edges=edges, negative_squares=negative_squares,
+        low=sample.low, high=sample.high, negative_entries=negative_entries,
+        diagonal=(float(own.min()), float(own.max())), constant_diagonal=spread <= 16.0 * precision * sample.largest,
+        asymmetry=sample.asymmetry, counts=counts, edges=edges, negative_squares=negative_squares,
         triangle_violations=violations, blocks=blocks, forecasts=forecasts, target=DEFAULT.default_error,
         corrections=scores,
         task=None if targets is None else task, learner=learner, recommended=best, rank_scores=ranks,
-        baseline=None if targets is None else baseline(targets[look.rows], task), notes=(),
+        baseline=None if targets is None else baseline(targets[sample.rows], task), notes=(),
         stages=tuple(stages),
     )  # fmt: skip
     return replace(found, notes=_notes(found, bound))
 
 
 def _checked(X: Any, kernel: Any) -> tuple[Any, Kernel]:
-    """Objects and the kernel bound to them; a matrix, its file or what is made of it is a kernel by itself."""
+    """Return the objects and the kernel bound to them. A matrix, or the path of one, is a kernel by itself."""
     if kernel is None and isinstance(X, Kernel):
         return check_objects(None, X)
     if kernel is None and isinstance(X, str | os.PathLike):
@@ -153,7 +167,7 @@ def _checked(X: Any, kernel: Any) -> tuple[Any, Kernel]:
         kernel = Precomputed(X)
         return check_objects(np.arange(kernel.n_objects), kernel)
     if isinstance(kernel, str):
-        vectors, _ = check_objects(X, Linear())  # those that go by a name compare vectors
+        vectors, _ = check_objects(X, Linear())  # kernels given by name compare vectors
         return check_objects(vectors, kernel_for(kernel, vectors, gamma="scale"))
     return check_objects(X, as_kernel(kernel))
 
@@ -185,7 +199,7 @@ def _targets(y: Any, n: int, task: str) -> tuple[Array | None, str]:
 def _corrections(
     K: Array, y: Array, task: str, learner: str, strength: float, n: int, psd: bool, seed: int
 ) -> tuple[tuple[CorrectionScore, ...], str | None]:
-    """Every correction's score on rows left out, and the one to use: none for a psd matrix, else as estimators do."""
+    """Return the validated score of every correction, and the correction that an estimator would choose."""
     if len(np.unique(y)) < 2:
         raise InputError(
             f"y has a single value among the {len(y)} objects that were sampled: there is nothing to tell corrections "
@@ -206,7 +220,7 @@ def _corrections(
 
 
 def _notes(found: Inspection, kernel: Kernel) -> tuple[str, ...]:
-    """What the numbers mean, and where they contradict what the kernel declares."""
+    """Return notes on what the numbers mean, and on traits of the kernel that they contradict."""
     notes, traits, whole = [], kernel.traits, found.n_sampled == found.n_objects
     if traits.psd and not found.psd and not traits.sphere:
         notes.append(f"the kernel declares that it is psd, and is not: smallest eigenvalue {found.smallest:.3g}")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from krein import Factorization, certify
 from krein.errors import InputError
-from krein.factorization import storage as module
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.storage import STORAGE, compress, dtype_name, gram, orthonormalise, tiles
+from krein.factorization import bases as module
+from krein.factorization.bases import STORAGE, compress, dtype_name, gram, orthonormalise, tiles
+from krein.factorization.core import BlockSparse
 from strategies import dense_basis, dense_twin, make, norm_of, orthonormal, random_core, sparse_core
 
 SMALLER = ("float32", "float16", "int8")

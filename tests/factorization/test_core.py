@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from krein import Factorization, certify, correct, gershgorin
 from krein.errors import IndefiniteError, InputError, KreinWarning
-from krein.factorization import blocksparse as module
 from krein.factorization import cholesky as blockcholesky
+from krein.factorization import core as module
 from krein.factorization import krylov
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, core_logdet, core_solve, row_weights, symmetric_core
+from krein.factorization.core import BlockSparse, congruent, core_logdet, core_solve, row_weights, symmetric_core
 from strategies import (
     EPS,
     assert_close,
