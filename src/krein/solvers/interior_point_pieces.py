@@ -89,15 +89,15 @@ class Course(NamedTuple):
 
 
 class InPieces:
-    """The iterate of rows in pieces, and the multiplier of their sum. ``name`` is that of its checkpoints."""
+    """The iterate of rows in pieces, and the multiplier of their sum. ``name`` is that of its checkpoints, if any."""
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...], name: str) -> None:
+    def __init__(self, problem: Problem, parts: tuple[Part, ...], name: str = "") -> None:
         bases: Any = problem.f.bases
         assert isinstance(bases, PieceBases)
         self.problem, self.parts, self.bases = problem, parts, bases
         self.engine, self.pieces = self.bases.pieces.engine, self.bases.pieces.held
         folder = getattr(self.engine, "checkpoints", None)
-        files = folder if folder is not None and folder.kept else None
+        files = folder if name else None
         if folder is not None and not folder.holds(VECTOR_BYTES * len(problem.linear)):
             folder = None
         self.task = Constants(problem.epsilon, problem.f.shift, folder)
