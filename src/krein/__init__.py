@@ -173,7 +173,7 @@ __all__ = [
     "truncation",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "approximation": "Approximation",

@@ -120,6 +120,17 @@ class Policy:
         A score counts as good as the best if it is lower by at most this many standard errors of the difference.
     free_memory : float
         Among candidates as good as the best the smallest is taken. Bytes below this number do not count.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_classes=2, random_state=0)
+    >>> type(krein.KernelRidgeClassifier().fit(data.X, data.y).route_).__name__
+    'Exact'
+    >>> policy = krein.Policy(exact_rows=100, ridge_rows=100)  # ridge is exact up to 100 rows
+    >>> machine = krein.KernelRidgeClassifier(policy=policy, random_state=0).fit(data.X, data.y)
+    >>> type(machine.route_).__name__
+    'ByScore'
     """
 
     exact_rows: int = 2000

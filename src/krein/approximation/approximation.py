@@ -37,7 +37,18 @@ class Links(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Approximation:
-    """A kernel matrix approximated as U M Uᵀ + s I, with what it takes to extend it to new objects."""
+    """A kernel matrix approximated as U M Uᵀ + s I, with what it takes to extend it to new objects.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(500, n_features=6, random_state=0).X
+    >>> a = krein.approximate(X[:400], krein.RBF(gamma=0.1), n_blocks=4, rank=20, random_state=0)
+    >>> a.kernel_rows(X[400:]).shape  # similarities of new rows to the old ones
+    (100, 400)
+    >>> a.extend(X[400:]).shape  # their rows of U
+    (100, 80)
+    """
 
     kernel: Kernel  # with every parameter bound
     objects: Any  # the training objects, by reference

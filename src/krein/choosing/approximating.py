@@ -116,6 +116,18 @@ def approximate(
     Returns
     -------
     Approximation
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(3000, n_features=6, random_state=0).X
+    >>> a = krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=6, rank=20, random_state=0)
+    >>> a.factorization
+    Factorization(3000 x 3000, 6 blocks, rank 120, dense core, float64, 0.6 MiB, shift 0)
+    >>> a.error(random_state=0).relative < 0.1
+    True
+    >>> krein.certify(a.factorization).psd
+    True
     """
     limits = check_policy(policy)
     one_of("assignment", assignment, ASSIGNMENTS)

@@ -165,6 +165,14 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         As in scikit-learn. Pickles and files of an exact fit with kernel="precomputed" do not hold the matrix.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(300, n_features=4, random_state=0).X
+    >>> components = krein.KernelPCA(n_components=2, kernel="rbf").fit_transform(X)
+    >>> components.shape
+    (300, 2)
     """
 
     n_components: int | None = None

@@ -67,6 +67,14 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         Number of features.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(300, n_features=4, random_state=0).X
+    >>> features = krein.MEKA(n_blocks=3, rank=8, random_state=0).fit_transform(X)
+    >>> features.shape  # their inner products are the approximated kernel
+    (300, 24)
     """
 
     n_components: int | None = None

@@ -472,6 +472,19 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         Leave-one-out accuracy of each candidate.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_clusters=3, n_classes=2, random_state=0)
+    >>> machine = krein.KernelRidgeClassifier(random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.score(data.X[200:], data.y[200:]) > 0.8
+    True
+    >>> type(machine.route_).__name__  # few rows: the kernel's own matrix
+    'Exact'
+    >>> machine = krein.KernelRidgeClassifier(n_blocks=3, rank=16, random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.approximation_.factorization.n_blocks
+    3
     """
 
     alpha: Any = "loo"

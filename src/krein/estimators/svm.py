@@ -647,6 +647,19 @@ n_iter_, shape_fit_
         Parameters of the sigmoids, with ``probability=True``.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_clusters=3, n_classes=2, random_state=0)
+    >>> machine = krein.SVC(random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.score(data.X[200:], data.y[200:]) > 0.8
+    True
+    >>> type(machine.route_).__name__  # few rows: the kernel's own matrix
+    'Exact'
+    >>> machine = krein.SVC(n_blocks=3, rank=16, random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.approximation_.factorization.n_blocks
+    3
     """
 
     _: KW_ONLY
@@ -742,6 +755,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> machine = krein.SVR(C=10.0).fit(x, np.sin(x[:, 0]))
+    >>> machine.score(x, np.sin(x[:, 0])) > 0.95
+    True
     """
 
     _: KW_ONLY
@@ -782,6 +804,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> machine = krein.OneClassSVM(nu=0.1).fit(X)
+    >>> machine.predict([[0.0, 0.0], [9.0, 9.0]])
+    array([ 1, -1])
     """
 
     _: KW_ONLY

@@ -77,6 +77,17 @@ def inspect(
     -------
     Inspection
         Printed it is a summary; ``plot()`` draws it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> found = krein.inspect(X, krein.Sigmoid(gamma=0.5, coef0=-1.0), random_state=0)
+    >>> found.psd
+    False
+    >>> found.negative_share.value > 0.01
+    True
     """
     start = time.perf_counter()
     one_of("task", task, ("auto", "classification", "regression"))

@@ -33,6 +33,15 @@ class ELM(VectorKernel):
     ----------
     sigma_w : float, default=1e5
         Standard deviation of the weights. Large values differ little from each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.ELM()(X).round(3)
+    array([[1.   , 0.205],
+           [0.205, 1.   ]])
     """
 
     sigma_w: float = 1e5
@@ -86,6 +95,15 @@ class ArcCosine(VectorKernel):
     ----------
     degree : {0, 1, 2}, default=1
         The activation: step, ReLU or squared ReLU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.ArcCosine(degree=1)(X).round(3)
+    array([[1.   , 0.637],
+           [0.637, 4.   ]])
     """
 
     degree: int = 1
@@ -144,6 +162,15 @@ class NTK(VectorKernel):
     With u the cosine of the angle between x and y, start from Theta = rho = u. Each layer sets
     Theta <- Theta kappa0(rho) + kappa1(rho) and rho <- kappa1(rho), where kappa0 and kappa1 are the arc-cosine kernels
     of degree 0 and 1 as functions of a cosine. The kernel is |x| |y| Theta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.NTK(depth=1)(X).round(3)
+    array([[2.   , 0.637],
+           [0.637, 8.   ]])
     """
 
     depth: int = 1

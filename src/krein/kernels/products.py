@@ -30,7 +30,17 @@ ROUNDED_BASE = 1e-6
 
 @dataclass(frozen=True)
 class Linear(VectorKernel):
-    """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space."""
+    """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Linear()(X)
+    array([[1., 0.],
+           [0., 4.]])
+    """
 
     compared: ClassVar[type[Rows]] = InnerProducts
 
@@ -65,6 +75,15 @@ class Polynomial(VectorKernel):
     -----
     It is psd for an integer degree and coef0 >= 0, and indefinite on some data for coef0 < 0: the odd part of the power
     has a negative slope at 0 if the degree is even, and k(0, 0) < 0 if it is odd.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Polynomial(degree=2, gamma=1.0, coef0=1.0)(X)
+    array([[ 4.,  1.],
+           [ 1., 25.]])
     """
 
     degree: float = 3
@@ -127,6 +146,15 @@ class SpherePolynomial(VectorKernel):
     (the paper prints the inverse fraction). For an integer p it is psd if a² >= 2, where q >= 0; the condition a > 2 of
     Remark 2 concerns the Fourier transform on R^d. For a² < 2 the Gegenbauer coefficient of degree p - 1 has the sign
     of q, which is negative, so the kernel is not psd.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.SpherePolynomial(degree=2, a=2.0)(X / [[1.0], [2.0]])
+    array([[1.  , 0.25],
+           [0.25, 1.  ]])
     """
 
     degree: float = 2
@@ -182,7 +210,17 @@ class SpherePolynomial(VectorKernel):
 
 @dataclass(frozen=True)
 class Cosine(VectorKernel):
-    """Cosine kernel: the cosine of the angle between x and y, or 0 if one of them is the zero vector; psd."""
+    """Cosine kernel: the cosine of the angle between x and y, or 0 if one of them is the zero vector; psd.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Cosine()(X)
+    array([[1., 0.],
+           [0., 1.]])
+    """
 
     compared: ClassVar[type[Rows]] = Cosines
 
@@ -212,6 +250,15 @@ class Sigmoid(VectorKernel):
         Factor of the inner product. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
     coef0 : float, default=0.0
         Added to the inner product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Sigmoid(gamma=1.0, coef0=-1.0)(X).round(3)
+    array([[ 0.   , -0.762],
+           [-0.762,  0.995]])
     """
 
     gamma: float | None = None

@@ -625,6 +625,15 @@ class Laplacian(_Exponential):
     ----------
     gamma : float or None, default=None
         Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Laplacian(gamma=0.5)(X).round(3)
+    array([[1.   , 0.223],
+           [0.223, 1.   ]])
     """
 
     compared: ClassVar[type[Rows]] = ManhattanDistances

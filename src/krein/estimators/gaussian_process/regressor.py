@@ -126,6 +126,17 @@ memory_limit, workdir
         of a psd kernel builds it on first access.
     route_, correction_, n_negative_, selection_, relative_error_, n_iter_, converged_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+    >>> process = krein.GaussianProcessRegressor(krein.RBF(gamma=1.0), random_state=0).fit(x, y)
+    >>> mean, std = process.predict([[1.0], [30.0]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.0)) < 0.1), bool(std[1] > std[0])  # far from all rows it is less sure
+    (True, True)
     """
 
     kernel: Any = None
