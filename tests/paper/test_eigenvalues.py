@@ -131,8 +131,11 @@ def rows_made(error=lambda r, c, way, drop: 1.0 / r, negative=lambda r, way: r /
 
 def test_the_report_tells_what_the_rows_hold():
     told = eigenvalue_report.report(rows_made(), request())
-    assert "Drop 0.1: confirmed; drop 0: confirmed. Curves that do, from r = 20 to 80: theirs, drop 0.1 4 of 4" in told
-    assert "(times 0.25 in the mean)" in told
+    assert (
+        "Drop 0.1: confirmed; drop 0: confirmed. Curves that do by more than 0.1 %, from r = 20 to 80: "
+        "theirs, drop 0.1 4 of 4" in told
+    )
+    assert "(4 at all; times 0.25 in the mean)" in told
     assert "positive in 4 of 4 curves, median 1.00" in told
     assert "drop 0: 0 of 12 have one" in told
     assert "effective rank 80 to 80 % of n, numerical rank above 95 % on 1 of 1 sets" in told
@@ -142,7 +145,10 @@ def test_the_report_does_not_confirm_what_is_not_so():
     told = eigenvalue_report.report(
         rows_made(error=lambda r, c, way, drop: float(r), negative=lambda r, way: 100 // r), request()
     )
-    assert "Drop 0.1: not so in general; drop 0: not so in general. Curves that do, from r = 20 to 80" in told
+    assert (
+        "Drop 0.1: not so in general; drop 0: not so in general. Curves that do by more than 0.1 %, from r = 20 to 80"
+        in told
+    )
     assert "positive in 0 of 4 curves, median -1.00" in told
     assert "drop 0: 12 of 12 have one" in told
 
