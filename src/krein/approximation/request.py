@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
 from krein.arrays import Indices, seed_from
-from krein.errors import InputError, one_of, whole_number
+from krein.errors import InputError, one_of, warn, whole_number
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
@@ -66,6 +66,11 @@ class Request:
             raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
         if asked["total_rank"] is not None:
             whole_number("total_rank", asked["total_rank"], given.get("n_blocks", 1), " (one per block at least)")
+            if given.get("rank") is not None:
+                warn(
+                    f"total_rank={asked['total_rank']} says how many directions all blocks have together, so "
+                    f"rank={given['rank']} is not used. Pass one of them."
+                )
         numbers: dict[str, Any] = dict.fromkeys(("n_blocks", "rank", "total_rank"), int)
         numbers |= dict.fromkeys(("drop", "max_error", "max_memory"), float)
         chosen: dict[str, Any] = {

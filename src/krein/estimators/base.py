@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
 from krein.approximation.request import COUPLINGS
-from krein.arrays import EPS, Array, seed_from
+from krein.arrays import EPS, Array, Indices, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
 from krein.choosing.candidates import Selection
@@ -54,7 +55,7 @@ from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_options, check_policy
 
 __all__ = [
-    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
+    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_weights", "class_weights",
 ]  # fmt: skip
 
 # The error of rows that lie elsewhere is estimated from this many entries before they are let go of.
@@ -650,11 +651,29 @@ def check_approximation(a: Any) -> Approximation:
     return a
 
 
-def check_class_weights(weights: Array, class_weight: Any) -> Array:
-    """Return the weights that ``class_weight`` gives, or refuse it if one is not a positive finite number."""
-    if not (np.isfinite(weights).all() and (weights > 0.0).all()):
+def class_weights(class_weight: Any, classes: Array, labels: Indices, weights: Array | None = None) -> Array:
+    """Return the weight of each class, (n_classes,), or refuse what gives none; ``labels`` are places among them.
+
+    "balanced" gives all classes the same total of ``weights``, or of rows.
+    """
+    n = len(classes)
+    if class_weight is None:
+        return np.ones(n)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        share = np.bincount(labels, weights=weights, minlength=n)
+        return np.asarray(share.sum() / (n * share))
+    if not isinstance(class_weight, Mapping):
+        raise InputError(f'class_weight must be a dict of numbers by class, "balanced" or None; got {class_weight!r}.')
+    try:
+        found = np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[labels]), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        known = ", ".join(map(repr, classes.tolist()[:10]))
+        raise InputError(
+            f"class_weight must give a number for classes of y, which are {known}; got {class_weight!r}: {error}"
+        ) from None
+    if not (np.isfinite(found).all() and (found > 0.0).all()):
         raise InputError(f"class_weight must be above 0 and finite for every class; got {class_weight!r}.")
-    return weights
+    return found
 
 
 def _count_negative(a: Approximation) -> tuple[int, str]:

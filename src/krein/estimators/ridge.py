@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +22,7 @@ from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, is_number, warn
-from krein.estimators.base import KernelMachine, check_class_weights, check_weights
+from krein.estimators.base import KernelMachine, check_weights, class_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import fits_outside, predicts_outside
@@ -498,7 +497,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
                 f"{type(self).__name__} needs samples of at least 2 classes in the data; got one class: "
                 f"{self.classes_[0]!r}."
             )
-        weights = copies * check_class_weights(compute_sample_weight(self.class_weight, y), self.class_weight)
+        weights = copies * class_weights(self.class_weight, self.classes_, labels)[labels]
         targets = codes(labels)
 
         def score(errors: Array, rows: Indices) -> Score:

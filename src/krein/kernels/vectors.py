@@ -43,6 +43,7 @@ __all__ = [
     "constant_diagonal",
     "in_units",
     "inner",
+    "largest_entry",
     "scale_gamma",
     "squared_norms",
     "unit_rows",
@@ -117,6 +118,11 @@ def inner(a: Any, b: Any) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         products = a @ b.T
     return products.toarray() if is_sparse(products) else np.asarray(products)
+
+
+def largest_entry(a: Any) -> float:
+    """Return the largest magnitude of an entry."""
+    return float(np.abs(a.data if is_sparse(a) else a).max(initial=0.0))
 
 
 def squared_norms(a: Any) -> Array:
@@ -286,6 +292,11 @@ class InnerProducts(Rows):
         return inner(a, self.b)
 
     @cached_property
+    def largest(self) -> float:
+        """The largest magnitude of an entry."""
+        return largest_entry(self.b)
+
+    @cached_property
     def squared_norms(self) -> Array:
         """|b_j|², shape (m,)."""
         return squared_norms(self.b)
@@ -347,7 +358,8 @@ class SquaredDistances(Rows):
 
     With the mean m of b, t = scale (a - m) and u = scale (b - m), it is |t|² + |u|² - 2<t, u>: one matrix product.
     Where the rows lie so far from m that this would cancel, float32 is done in float64, and float64 by differences (two
-    or three times slower). Sparse rows are not centred, and float64 sparse rows have no second way.
+    or three times slower). Sparse rows are not centred. Pairs of sparse float64 rows that cancel are computed again
+    from their differences.
     """
 
     scale: float = 1.0
@@ -407,7 +419,17 @@ class SquaredDistances(Rows):
                 squares = inner(-2 * t, self._u)
             squares += norms[:, None]
             squares += self.squared_norms
+            if is_sparse(self.b) and dtype == FLOAT64 and not reach <= REACH[dtype]:
+                self.differ_again(squares, a, norms, 1.0 / REACH[dtype])
             return np.abs(squares, out=squares)  # below zero by rounding alone
+
+    def differ_again(self, squares: Array, a: Any, norms: Array, share: float) -> None:
+        """Compute pairs again from their differences where |t|² + |u|² times ``share`` is more than is left of it."""
+        close, other = np.nonzero(~(squares > share * np.add.outer(norms, self.squared_norms)))
+        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
+            i, j = close[part], other[part]
+            gaps = (a[i] - self.b[j]) * self.scale
+            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
 
     def _from_float64(self, a: Any) -> Array:
         rows, a = self.in_float64(a)
@@ -432,11 +454,7 @@ class EuclideanDistances(Rows):
         wide, rows = a.astype(np.float64), self._squares
         squares = rows(wide)
         norms = squared_norms(rows._scaled(wide.toarray() if is_sparse(wide) and not is_sparse(rows.b) else wide))
-        close, other = np.nonzero(squares <= CANCELLED * np.add.outer(norms, rows.squared_norms))
-        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
-            i, j = close[part], other[part]
-            gaps = (wide[i] - rows.b[j]) * self.scale
-            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
+        rows.differ_again(squares, wide, norms, CANCELLED)
         return np.sqrt(squares, out=squares).astype(a.dtype, copy=False)
 
 
