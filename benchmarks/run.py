@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
     "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "outside", "plan", "curve",
-    "krein_space",
+    "front", "krein_space",
 )  # fmt: skip
 
 # The options of `curve`, which can be run in parts.

@@ -43,7 +43,7 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         clear_cache,
     )
     from krein.factorization import Factorization
-    from krein.factorization.blocksparse import BlockSparse
+    from krein.factorization.core import BlockSparse
     from krein.factorization.correction import correct, psd_shift, split
     from krein.factorization.spectrum import certify, gershgorin, lanczos
     from krein.inspection import Inspection, inspect
@@ -173,7 +173,7 @@ __all__ = [
     "truncation",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "approximation": "Approximation",
@@ -184,7 +184,7 @@ _ROOMS = {
     "KernelLogisticRegression KernelRidgeClassifier NuSVC NuSVR OneClassSVM ProxySVC "
     "RandomFourierFeatures SpectralClustering SpectralEmbedding clear_cache",
     "factorization": "Factorization",
-    "factorization.blocksparse": "BlockSparse",
+    "factorization.core": "BlockSparse",
     "factorization.correction": "correct psd_shift split",
     "factorization.spectrum": "certify gershgorin lanczos",
     "inspection": "Inspection inspect",

@@ -1,6 +1,14 @@
 """Bringing data to where a kernel wants it: the unit sphere, and the paper's preprocessing for its four kernels.
 
 In: rows. Out: scikit-learn transformers, and a measurement of what the sphere costs (Remark 3).
+
+Examples
+--------
+>>> import numpy as np
+>>> from krein.preprocessing import UnitSphere
+>>> UnitSphere().fit_transform(np.array([[3.0, 4.0], [0.0, 2.0]]))
+array([[0.6, 0.8],
+       [0. , 1. ]])
 """
 
 from __future__ import annotations
@@ -27,9 +35,12 @@ from krein.kernels.vectors import as_vectors, squared_norms, unit_rows
 
 __all__ = ["SphereOverlap", "UnitSphere", "paper_preprocessing", "sphere_overlap"]
 
-KMEANS_ROWS = 20_000  # k-means looks at this many rows at most
-TIE = 1e-12  # distances closer than this, against the longest row, are equal
-SPARSE_TIE = 1e-7  # for sparse rows squares are expanded, which leaves sqrt(eps)
+# K-means uses at most this many rows.
+KMEANS_ROWS = 20_000
+# Distances that differ by less than this share of the longest row are equal. Those of sparse rows are computed from
+# expanded squares, whose error is the root of the rounding.
+TIE = 1e-12
+SPARSE_TIE = 1e-7
 
 
 class UnitSphere(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from krein import Factorization, certify, correct, split
 from krein.errors import InputError
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.correction import CORRECTIONS, psd_shift
 from strategies import (
     CORE_KINDS,

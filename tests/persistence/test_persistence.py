@@ -173,8 +173,6 @@ def same(a, b, path="model"):
         same(a.bit_generator.state, b.bit_generator.state, path)
     elif isinstance(a, functools.partial):
         same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords), path)
-    elif type(a).__name__ == "_Pairs":
-        same(a.function, b.function, path)
     elif hasattr(a, "get_params"):
         unsaved = (
             *getattr(type(b), "_unsaved", ()),

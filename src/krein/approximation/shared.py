@@ -18,18 +18,16 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows, right_divide
+from krein.approximation.bases import LandmarkMap, other_rows
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
 from krein.approximation.landmarks import allocate, choose_landmarks
-from krein.approximation.parts import Parts, store
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request, store
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, row_grams
-from krein.factorization.storage import orthonormalise
+from krein.factorization.bases import orthonormal_columns, rounded_product
+from krein.factorization.core import BlockSparse, congruent, row_grams
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
 
@@ -231,7 +229,7 @@ def strongest(draft: Draft, ranks: Sequence[int], ordered: bool = False) -> Draf
         return draft
     kept = [V[:, : int(k)] for V, k in zip(draft.directions, ranks, strict=True)]
     for i, V in enumerate(kept):
-        bases[i] = bases[i] @ V.astype(bases[i].dtype)
+        bases[i] = rounded_product(bases[i], V)
     maps = [replace(m, transform=m.transform @ V) for m, V in zip(draft.maps, kept, strict=True)]
     return Draft(bases, maps, cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks)))
 
@@ -328,12 +326,12 @@ def _sampled_basis(
     Q[tried] = first @ transform
     for part, block in other_rows(objects, members, tried, precise(landmarks), own, evaluator):
         Q[part] = block @ transform
-    U, R = orthonormalise(Q)
+    U, A = orthonormal_columns(Q)
     drawn = draw_sample(n, U.shape[1], effort.sampled, rng)
-    keys = sample_keys(request.seed, i, np.arange(n), np.einsum("ij,ij->i", U, U))
+    keys = sample_keys(request.seed, i, np.arange(n), np.einsum("ij,ij->i", U, U, dtype=np.float64))
     heavy = np.sort(smallest(keys, CANDIDATES_PER_RANK * U.shape[1]))
     spots = sample_places(U[heavy].astype(np.float64), heavy, drawn)
-    extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
+    extension = LandmarkMap(landmarks, rows, transform @ A, own, usual)
     inverse, inner = inverse_of(U[spots].astype(np.float64)), None
     if len(tried) == len(spots) == n and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from krein.approximation.parts import Parts
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request
 from krein.approximation.tiles import TILE_SIZE, sampled_diagonal, sampled_tiles
 from krein.arrays import Array, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator
 
 __all__ = ["shrunk"]

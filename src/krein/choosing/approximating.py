@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from krein.approximation.approximation import Approximation
-from krein.approximation.building import build
-from krein.approximation.exact import whole_matrix
-from krein.approximation.parts import Parts
-from krein.approximation.request import Request
+from krein.approximation.assignment import ASSIGNMENTS
+from krein.approximation.building import build, whole_matrix
+from krein.approximation.request import Parts, Request
 from krein.arrays import stream
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
-from krein.errors import InputError
+from krein.errors import InputError, one_of
 from krein.kernels import Evaluator, as_kernel, counting
 from krein.kernels.validation import check_similarity
 from krein.pieces.on_dask import is_dask
@@ -46,6 +45,7 @@ def approximate(
     max_error: float | None = None,
     max_memory: float | None = None,
     dtype: Any = "auto",
+    assignment: str = "centre",
     n_jobs: int | None = None,
     random_state: Any = None,
     verbose: int = 0,
@@ -88,8 +88,7 @@ def approximate(
     drop : float in [0, 1] or "auto"
         The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
         all while the core is small or no larger than the bases, and then as many as take no more memory than the bases.
-        A kernel
-        that is declared psd keeps groups of clusters, so that the result stays psd.
+        A kernel that is declared psd keeps groups of clusters, so that the result stays psd.
     max_error : float, optional
         The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
         missed.
@@ -97,6 +96,9 @@ def approximate(
         Bytes that the factorization may take. Alone: the lowest error in them.
     dtype : "auto", "float64", "float32", "float16" or "int8"
         How the bases are stored; "auto" keeps X's own float type, unless ``max_memory`` calls for less.
+    assignment : {"centre", "landmark"}, default="centre"
+        The block that a new object belongs to: that of the nearest cluster centre, or that of the nearest landmark.
+        "landmark" is the better one for blocks without couplings on data with near copies, and takes longer.
     n_jobs : int, optional
         Threads. The result does not depend on it.
     random_state : int, RandomState, Generator or None
@@ -114,8 +116,21 @@ def approximate(
     Returns
     -------
     Approximation
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(3000, n_features=6, random_state=0).X
+    >>> a = krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=6, rank=20, random_state=0)
+    >>> a.factorization
+    Factorization(3000 x 3000, 6 blocks, rank 120, dense core, float64, 0.6 MiB, shift 0)
+    >>> a.error(random_state=0).relative < 0.1
+    True
+    >>> krein.certify(a.factorization).psd
+    True
     """
     limits = check_policy(policy)
+    one_of("assignment", assignment, ASSIGNMENTS)
     asked = {
         "n_blocks": n_blocks, "rank": rank, "total_rank": total_rank, "coupling": coupling, "guarded": guarded,
         "landmarks": landmarks, "allocation": allocation, "drop": drop, "max_error": max_error,
@@ -126,12 +141,12 @@ def approximate(
             raise InputError(
                 f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
             )
-        return _approximate(X, kernel, limits, **asked)
+        return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
     with opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
-        return _approximate(rows, kernel, limits, **asked)
+        return replace(_approximate(rows, kernel, limits, **asked), assignment=assignment)
 
 
 def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approximation:
@@ -140,20 +155,16 @@ def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approxima
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator)
         parts, found = _parts(request, evaluator, limits)
-    return Approximation(
-        request.kernel,
-        request.objects,
-        parts.clusters,
-        parts.maps,
-        parts.factorization,
-        spent.n_evaluations,
-        request.seed,
-        found,
-    )
+    return _assembled(request, parts, found, spent.n_evaluations)
+
+
+def _assembled(request: Request, parts: Parts, found: Selection | None, n_evaluations: int) -> Approximation:
+    built = parts.clusters, parts.maps, parts.factorization
+    return Approximation(request.kernel, request.objects, *built, n_evaluations, request.seed, found)
 
 
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
-    """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
+    """Return the exact kernel matrix, in one block whose basis are its eigenvectors; n² similarities and n³ work."""
     with counting() as spent:
         request = Request.check(
             X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True, landmarks="uniform",
@@ -163,8 +174,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator, whole=True)
         parts, found = _whole(request, evaluator)
-    built = parts.clusters, parts.maps, parts.factorization
-    return Approximation(request.kernel, request.objects, *built, spent.n_evaluations, request.seed, found)
+    return _assembled(request, parts, found, spent.n_evaluations)
 
 
 def _whole(request: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:

@@ -24,7 +24,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
-from krein.approximation.request import COUPLINGS
+from krein.approximation.request import check_options
 from krein.arrays import EPS, Array, Indices, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
@@ -36,7 +36,6 @@ from krein.estimators.route import ByScore, Exact, Features, Handed, Route, anno
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.correction import CORRECTIONS, check_correction
 from krein.factorization.spectrum import certify
-from krein.factorization.storage import STORAGE
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.pair_function import with_processes
@@ -52,7 +51,7 @@ from krein.kernels.validation import (
     warn_of_no_contrast,
 )
 from krein.pieces.rows import RowPieces
-from krein.policy import Policy, check_options, check_policy
+from krein.policy import Policy, check_policy
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_weights", "class_weights",
@@ -259,7 +258,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _check_shared(self) -> None:
         """Refuse a shared parameter that is out of range, also where this fit would not use it."""
         check_policy(self.policy)
-        check_options(vars(self), COUPLINGS, STORAGE)
+        check_options(vars(self))
         if not is_number(self.degree) or self.degree < 0.0:
             raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
         if not is_number(self.coef0):

@@ -19,12 +19,11 @@ from krein.arrays import EPS, Array, grouped, seed_from
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
-from krein.estimators.eigenpairs import Search, as_matrix, leading
+from krein.estimators.eigenpairs import Search, leading
 from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT, SMALL
-from krein.factorization.core import has_spectrum, is_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense, to_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows
@@ -68,6 +67,14 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         Number of features.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(300, n_features=4, random_state=0).X
+    >>> features = krein.MEKA(n_blocks=3, rank=8, random_state=0).fit_transform(X)
+    >>> features.shape  # their inner products are the approximated kernel
+    (300, 24)
     """
 
     n_components: int | None = None
@@ -202,7 +209,7 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
                 f"All features need all eigenvectors of a core of {f.rank} rows, over the limit of {DENSE_LIMIT}. Pass "
                 "n_components for the leading ones, or build with fewer blocks."
             )
-        pairs = leading(f.core.__matmul__, lambda: as_matrix(f.core), f.rank, wanted, Search(seed=seed))
+        pairs = leading(f.core.__matmul__, lambda: to_dense(f.core), f.rank, wanted, Search(seed=seed))
         keep = _positive(pairs.values, f, wanted)
         return pairs.vectors[:, keep] * np.sqrt(pairs.values[keep]), pairs.values[keep]
     system = eigensystem(f.core, f.ranks)

@@ -40,7 +40,7 @@ from krein.estimators.decision import (
     sigmoids,
     winners,
 )  # fmt: skip
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.route import Exact, Features
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
@@ -406,7 +406,7 @@ def _has_probabilities(machine: Classifier) -> bool:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Classifier(ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
+class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
     """Classes by pairs or each against the rest, from duals whose bounds the machine says (`_tasks`)."""
 
     class_weight: Any = None
@@ -639,6 +639,19 @@ n_iter_, shape_fit_
         Parameters of the sigmoids, with ``probability=True``.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_clusters=3, n_classes=2, random_state=0)
+    >>> machine = krein.SVC(random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.score(data.X[200:], data.y[200:]) > 0.8
+    True
+    >>> type(machine.route_).__name__  # few rows: the kernel's own matrix
+    'Exact'
+    >>> machine = krein.SVC(n_blocks=3, rank=16, random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.approximation_.factorization.n_blocks
+    3
     """
 
     _: KW_ONLY
@@ -675,7 +688,7 @@ class _OneDual(SupportVectorMachine):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Regressor(RegressorMixin, _OneDual):  # type: ignore[misc]
+class Regressor(ScoredOutside, RegressorMixin, _OneDual):  # type: ignore[misc]
     """Numbers, from one dual that the machine says (`_task`)."""
 
     C: float = 1.0
@@ -734,6 +747,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> machine = krein.SVR(C=10.0).fit(x, np.sin(x[:, 0]))
+    >>> machine.score(x, np.sin(x[:, 0])) > 0.95
+    True
     """
 
     _: KW_ONLY
@@ -774,6 +796,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> machine = krein.OneClassSVM(nu=0.1).fit(X)
+    >>> machine.predict([[0.0, 0.0], [9.0, 9.0]])
+    array([ 1, -1])
     """
 
     _: KW_ONLY

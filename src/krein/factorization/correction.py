@@ -42,6 +42,17 @@ def psd_shift(f: Factorization) -> float:
     -------
     float
         The shift.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(200, n_features=4, random_state=0).X
+    >>> kernel = krein.Sigmoid(gamma=0.5, coef0=-1.0)
+    >>> f = krein.approximate(X, kernel, n_blocks=2, rank=10, random_state=0).factorization
+    >>> krein.certify(f).psd, krein.certify(krein.correct(f, "shift")).psd
+    (False, True)
+    >>> krein.correct(f, "shift").shift == krein.psd_shift(f)
+    True
     """
     check_factorization(f, "psd_shift")
     ends = f.ends()
