@@ -455,4 +455,4 @@ def test_rows_that_are_equal_or_all_equally_far_are_not_warned_of():
 def test_a_class_weight_that_gives_none_is_refused(machine, given, said):
     X = rows(40)
     with pytest.raises(InputError, match=f"class_weight .*{said}"):
-        getattr(krein, machine)(class_weight=given).fit(X, X[:, 0] > 0)
+        machine(class_weight=given).fit(X, X[:, 0] > 0)
