@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from krein.errors import InputError, one_of, whole_number
+from krein.threads import check_n_jobs
 
 __all__ = ["DEFAULT", "Policy", "check_options", "check_policy"]
 
@@ -231,9 +232,7 @@ def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Ite
         one_of("dtype", given["dtype"], ("auto", *types))
     if not isinstance(asked["verbose"], int | np.integer):
         raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
-    jobs = asked["n_jobs"]
-    if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
-        raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
+    check_n_jobs(asked["n_jobs"])
     if not isinstance(asked["random_state"], np.random.Generator):
         from sklearn.utils import check_random_state  # loaded with the machines, not with a Policy
 

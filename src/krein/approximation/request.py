@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
@@ -17,8 +15,10 @@ from krein.errors import InputError, one_of, whole_number
 from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
+from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
 from krein.policy import check_options
+from krein.threads import each
 
 __all__ = ["COUPLINGS", "Request"]
 
@@ -43,7 +43,7 @@ class Request:
     max_error: float | None
     max_memory: float | None
     dtype: str | None
-    n_jobs: int
+    serial: bool  # the kernel was written by a user, or has processes of its own: its calls come one after the other
     seed: int
     verbose: int
 
@@ -73,18 +73,17 @@ class Request:
         }
         jobs = asked["n_jobs"]
         processes = with_processes(bound, None if jobs is None else int(jobs), int(asked["verbose"]))
-        if processes is not bound:  # it has functions of two objects: Python's lock would make threads wait
-            bound, jobs = processes, 1
+        serial = processes is not bound or (jobs is None and any(user_written(bound)))
         return cls(
             objects,
-            bound,
+            processes,
             **chosen,
             coupling=asked["coupling"],
             guarded=bool(asked["guarded"]),
             landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
             allocation=asked["allocation"],
             dtype=given.get("dtype"),
-            n_jobs=int(jobs or 1),
+            serial=serial,
             seed=seed_from(asked["random_state"]),
             verbose=int(asked["verbose"]),
         )
@@ -121,9 +120,11 @@ class Request:
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
-        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
-        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
-            if self.n_jobs == 1:
-                return [task(*a) for a in bar]
-            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
-        return found
+        with tqdm(total=len(arguments), desc=what, disable=not self.verbose) as bar:
+
+            def shown(*some: Any) -> T:
+                found = task(*some)
+                bar.update()
+                return found
+
+            return each(shown if self.verbose else task, arguments, self.serial)

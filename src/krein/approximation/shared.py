@@ -61,6 +61,10 @@ __all__ = [
 SMALL_CORE = 1024
 # If there are more than MANY_BLOCKS clusters, these are small, and each gets no more columns than its rank.
 MANY_BLOCKS = 128
+# Up to WHOLE_SAMPLE times as many rows as its rank, a cluster that is coupled to no other is sampled whole.
+WHOLE_SAMPLE = 4
+# Columns whose condition number is below this one are a basis as they are. Weak directions are left out of others.
+WELL_CONDITIONED = 1e9
 # With allocation="spectral" a draft has SPECTRAL_RANK times the mean rank in each cluster, of which the best are kept.
 SPECTRAL_RANK = 1.5
 # The leading directions of a cluster are computed from ROWS_PER_LANDMARK rows for each landmark.
@@ -117,8 +121,14 @@ class Effort:
     sampled: float  # rows in S_i per column
 
     @classmethod
-    def of(cls, rank: int, size: int, n_blocks: int, n: int) -> Effort:
-        """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small."""
+    def of(cls, rank: int, size: int, n_blocks: int, n: int, coupled: bool = True) -> Effort:
+        """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small.
+
+        A small cluster that is coupled to no other is sampled whole, and its basis has a column for each landmark.
+        """
+        if n_blocks > MANY_BLOCKS and not coupled:
+            own = min(2 * rank, max(rank, size // 2))
+            return cls(own, own, 0, max(2.5, size / own if size <= WHOLE_SAMPLE * rank else 0.0))
         if n_blocks * rank <= SMALL_CORE:
             columns = rank + min(rank, 96 + rank // 4)
             own, outside, least = max(3 * rank, min(4 * rank, 64)), max(5 * rank, 64), 3.0
@@ -191,7 +201,8 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
     if c > 1 and request.drop != 1.0:  # without couplings the c² strengths are not needed
         strengths = coupling_strengths(request, clusters, evaluator)
         weights = kept_couplings(request, clusters, ranks, strengths)
-    efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, clusters.sizes, strict=True)]
+    coupled = len(weights) > c
+    efforts = [Effort.of(int(k), int(size), c, n, coupled) for k, size in zip(ranks, clusters.sizes, strict=True)]
     jobs = [(i,) for i in range(c)]
 
     def own(i: int) -> Indices:
@@ -203,6 +214,10 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
     partners = partners_of(weights, c)
 
     def basis(i: int) -> SampledBasis:
+        e = efforts[i]
+        is_whole = math.ceil(e.sampled * e.columns) >= clusters.sizes[i] and len(pools[i]) <= e.columns
+        if partners[i] == [i] and is_whole:
+            return _whole_block(request, clusters.members(i), pools[i], int(ranks[i]), evaluator)
         rng = stream(request.seed, 5, i)
         outside = outside_landmarks(pools, i, partners[i], strengths[i], clusters.sizes, efforts[i].outside, rng)
         rows = np.concatenate([pools[i], outside])
@@ -338,6 +353,44 @@ def _sampled_basis(
     if len(tried) == len(spots) == n and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
     return SampledBasis(U, extension, members[spots], inverse, inner)
+
+
+def _whole_block(
+    request: Request, members: Indices, rows: Indices, rank: int, evaluator: Evaluator
+) -> SampledBasis:
+    """The basis of a cluster that is coupled to no other and is its own sample: k(X_i, X_i) is evaluated once.
+
+    U spans the columns of the landmarks, and M = Uᵀ k(X_i, X_i) U. The ``rank`` strongest eigenvectors of M are kept,
+    so that the core is diagonal.
+    """
+    X = precise(take(request.objects, members))
+    K = evaluator.block(X, X)
+    places = np.searchsorted(members, rows)
+    A = np.asfortranarray(K[:, places])  # k(X_i, Z_i)
+    U, R = orthonormalise(A.copy(order="F"))
+    transform = _inverse_of_triangle(R)
+    if transform is None:
+        transform = leading(A, len(rows), stream(request.seed, 5))
+        U, R = orthonormalise(np.asfortranarray(A @ transform))
+        transform = right_divide(transform, R)
+    M = U.T @ K @ U
+    values, V = np.linalg.eigh((M + M.T) / 2.0)
+    if len(values) > rank:
+        kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:rank])
+        values, V = values[kept], V[:, kept]
+    landmarks = take(request.objects, rows)
+    extension = LandmarkMap(landmarks, rows, transform @ V, evaluator.own(landmarks), longest(A))
+    return SampledBasis((U @ V).astype(request.working), extension, members, np.empty((0, 0)), np.diag(values))
+
+
+def _inverse_of_triangle(R: Array) -> Array | None:
+    """The inverse of an upper triangular matrix, or None if it is not well conditioned."""
+    if R.shape[0] < R.shape[1]:
+        return None
+    inverse, failed = scipy.linalg.lapack.dtrtri(R)
+    with np.errstate(over="ignore", invalid="ignore"):
+        condition = np.linalg.norm(R) * np.linalg.norm(inverse)
+    return None if failed or not condition < WELL_CONDITIONED else inverse
 
 
 def longest(block: Array) -> float:

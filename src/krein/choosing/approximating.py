@@ -24,6 +24,7 @@ from krein.pieces.on_dask import is_dask
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
+from krein.threads import using
 
 __all__ = ["approximate", "whole_approximation"]
 
@@ -98,7 +99,7 @@ def approximate(
     dtype : "auto", "float64", "float32", "float16" or "int8"
         How the bases are stored; "auto" keeps X's own float type, unless ``max_memory`` calls for less.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Threads, -1 for all cores. None: as many as BLAS may use. The result does not depend on it, but for rounding.
     random_state : int, RandomState, Generator or None
     verbose : int
         Above 0: progress bars.
@@ -126,9 +127,10 @@ def approximate(
             raise InputError(
                 f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
             )
-        return _approximate(X, kernel, limits, **asked)
+        with using(n_jobs):
+            return _approximate(X, kernel, limits, **asked)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
-    with opened(X, **where, keep=True) as (rows, _, _):
+    with using(n_jobs), opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
         return _approximate(rows, kernel, limits, **asked)

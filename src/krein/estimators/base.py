@@ -52,6 +52,7 @@ from krein.kernels.validation import (
 )
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_options, check_policy
+from krein.threads import small_products
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
@@ -102,7 +103,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState, Generator or None, default=None
         Seed of the clustering, the landmarks and all samples.
     n_jobs : int, default=None
-        Number of threads. The result does not depend on it.
+        Number of threads of fits and predictions; -1 means all cores. None means as many as BLAS may use, which are all
+        cores unless an environment variable, threadpoolctl or a pool of processes says less. No variable has to be set:
+        where blocks run side by side, BLAS has one thread. The result does not depend on it, but for rounding.
     verbose : int, default=0
         Show progress bars if above 0.
     memory_limit : int, str or None, default=None
@@ -351,6 +354,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
         announce_cost(self, self.route_, objects, kernel)
+        if not isinstance(self.route_, Exact | Features):
+            small_products()
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None

@@ -24,6 +24,7 @@ from krein.pieces.opening import in_memory, may_be_outside, opened
 from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
 from krein.sources import has_columns, source_of
+from krein.threads import using
 
 __all__ = ["fits_outside", "predicts_outside"]
 
@@ -33,7 +34,8 @@ PREDICTED_ROWS = 65_536
 
 
 def fits_outside(fit: F) -> F:
-    """A fit that takes X from anywhere."""
+    """A fit that takes X from anywhere, with the threads of the machine's ``n_jobs``."""
+    fit = _threaded(fit)
 
     @wraps(fit)
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
@@ -62,6 +64,15 @@ def fits_outside(fit: F) -> F:
         return found
 
     return opened_fit  # type: ignore[return-value]
+
+
+def _threaded(method: F) -> F:
+    @wraps(method)
+    def threaded(self: Any, *args: Any, **options: Any) -> Any:
+        with using(self.n_jobs):
+            return method(self, *args, **options)
+
+    return threaded  # type: ignore[return-value]
 
 
 @contextmanager
@@ -112,7 +123,8 @@ def _of_rows(method: Callable[..., Any], machine: Any, rows: Any, **options: Any
 
 
 def predicts_outside(method: F) -> F:
-    """A prediction for rows from anywhere."""
+    """A prediction for rows from anywhere, with the threads of the machine's ``n_jobs``."""
+    method = _threaded(method)
 
     @wraps(method)
     def predicted(self: Any, X: Any, **options: Any) -> Any:
