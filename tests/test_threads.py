@@ -19,7 +19,9 @@ def blas_threads() -> list[int]:
 
 
 MACHINES = {
-    "uncoupled blocks": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, n_blocks=150, rank=10, drop=1.0, random_state=0),
+    "uncoupled blocks": krein.KernelRidge(
+        0.1, kernel="rbf", gamma=0.5, n_blocks=150, rank=10, drop=1.0, random_state=0
+    ),
     "coupled blocks": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, n_blocks=4, rank=20, random_state=0),
     "one block": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, n_blocks=1, rank=60, random_state=0),
     "exact": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5),

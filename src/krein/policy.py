@@ -126,7 +126,8 @@ class Policy:
     score_standard_errors : float
         A score counts as good as the best if it is lower by at most this many standard errors of the difference.
     free_memory : float
-        Among candidates as good as the best the smallest is taken. Bytes below this number do not count.
+        Among candidates as good as the best the smallest is taken. Bytes below this number do not count: with the
+        default all are free, and the best score is taken.
     """
 
     exact_rows: int = 2000
@@ -172,7 +173,7 @@ class Policy:
     fewest_fitted_rows: int = 8000
     expensive_rows: int = 1000
     score_standard_errors: float = 1.0
-    free_memory: float = 2.0**29
+    free_memory: float = math.inf
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,8 +1,8 @@
 """How many threads run: decided here for every fit and every prediction. Ground: knows only the errors.
 
-Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Factorizations of large
-matrices have all threads (`large_products`). Small products with several BLAS threads wait for each other: a fit of many
-blocks took twice as long with two. Limits of BLAS are set for the time of a call and restored after it.
+Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Factorizations of
+large matrices have all threads (`large_products`). Small products with several BLAS threads wait for each other: a fit
+of many blocks took twice as long with two. Limits of BLAS are set for the time of a call and restored after it.
 """
 
 from __future__ import annotations

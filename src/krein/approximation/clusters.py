@@ -424,8 +424,9 @@ def _tree(sample: Any, count: int, rng: np.random.Generator) -> tuple[Array, Bra
     while len(used := np.unique(labels := nearest(sample, centres))) < len(centres):
         centres = centres[used]
     branches = [_Branch(sample[here], centres[i]) for i, here in grouped(labels)]
-    for branch, share in zip(branches, _shares(branches, round((1 - RESERVED_SHARE) * count)), strict=True):
-        branch.settle(_seeds(branch.rows, int(share), rng), LEAF_STEPS)
+    shares = _shares(branches, round((1 - RESERVED_SHARE) * count))
+    seeds = [_seeds(branch.rows, int(share), rng) for branch, share in zip(branches, shares, strict=True)]
+    each(_Branch.settle, [(b, own, LEAF_STEPS) for b, own in zip(branches, seeds, strict=True)])
     even, largest = True, n
     for _ in range(SPLIT_ROUNDS):
         missing = count - sum(len(b.leaves) for b in branches)
@@ -486,9 +487,9 @@ def _split_large(branches: list[_Branch], count: int, rng: np.random.Generator, 
             gained += len(parts) - 1
     for p in giving[: max(0, gained - part)]:
         split.setdefault(int(owner[p]), []).append(int(inner[p]))
-    for i, gone in split.items():
-        kept = np.delete(branches[i].leaves, gone, axis=0)
-        branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), SPLIT_STEPS)
+    kept = {i: np.delete(branches[i].leaves, gone, axis=0) for i, gone in split.items()}
+    moved = [(branches[i], np.concatenate([own, *seeds.get(i, [])]), SPLIT_STEPS) for i, own in kept.items()]
+    each(_Branch.settle, moved)
     return gained > 0
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -28,7 +28,7 @@ from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, row_grams
+from krein.factorization.core import row_grams
 from krein.factorization.storage import orthonormalise
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
@@ -121,12 +121,12 @@ class Effort:
     sampled: float  # rows in S_i per column
 
     @classmethod
-    def of(cls, rank: int, size: int, n_blocks: int, n: int, coupled: bool = True) -> Effort:
+    def of(cls, rank: int, size: int, n_blocks: int, n: int, is_coupled: bool = True) -> Effort:
         """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small.
 
         A small cluster that is coupled to no other is sampled whole, and its basis has a column for each landmark.
         """
-        if n_blocks > MANY_BLOCKS and not coupled:
+        if n_blocks > MANY_BLOCKS and not is_coupled:
             own = min(2 * rank, max(rank, size // 2))
             return cls(own, own, 0, max(2.5, size / own if size <= WHOLE_SAMPLE * rank else 0.0))
         if n_blocks * rank <= SMALL_CORE:
@@ -173,22 +173,30 @@ class Draft:
     core: BlockSparse
 
     @cached_property
-    def _eigenpairs(self) -> list[tuple[Array, Array]]:
-        return [np.linalg.eigh(G) for G in row_grams(self.core, self.core.ranks)]
+    def _grams(self) -> list[Array]:
+        return row_grams(self.core, self.core.ranks)
 
-    @property
-    def directions(self) -> list[Array]:
-        """For each block the orthogonal V_i whose columns are its directions, strongest first."""
-        return [vectors[:, ::-1] for _, vectors in self._eigenpairs]
+    @cached_property
+    def _found(self) -> dict[int, tuple[Array, Array]]:
+        return {}
+
+    def _eigenpairs(self, i: int) -> tuple[Array, Array]:
+        if i not in self._found:
+            self._found[i] = np.linalg.eigh(self._grams[i])
+        return self._found[i]
+
+    def direction(self, i: int) -> Array:
+        """The orthogonal V_i whose columns are the directions of block i, strongest first."""
+        return self._eigenpairs(i)[1][:, ::-1]
 
     @property
     def energies(self) -> list[Array]:
         """For each block and direction, strongest first, the squared norm of its row of the core."""
-        return [np.maximum(values[::-1], 0.0) for values, _ in self._eigenpairs]
+        return [np.maximum(self._eigenpairs(i)[0][::-1], 0.0) for i in range(len(self.core.ranks))]
 
     def squares(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (i, j, squared entries of V_iᵀ M_ij V_j), in units of the core's largest entry."""
-        V = self.directions
+        V = [self.direction(i) for i in range(len(self.core.ranks))]
         for i, j, block in self.core.blocks():
             yield i, j, (V[i].T @ (block / self.core.peak) @ V[j]) ** 2
 
@@ -238,17 +246,29 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
 def strongest(draft: Draft, ranks: Sequence[int], ordered: bool = False) -> Draft:
     """Keep the ``ranks[i]`` strongest directions of each block. The core stays psd if it is.
 
-    The directions are sorted, strongest first, if ``ordered`` or if any is left out. Overwrites the list
-    ``draft.bases``, so that no more than one block is held twice.
+    The directions of a block are sorted, strongest first, if ``ordered`` or if any of them is left out. Overwrites the
+    list ``draft.bases``, so that no more than one block is held twice.
     """
-    core, bases = draft.core, draft.bases
-    if not ordered and all(k >= columns for k, columns in zip(ranks, core.ranks, strict=True)):
+    core, bases, maps = draft.core, draft.bases, list(draft.maps)
+    turned = [i for i, (k, columns) in enumerate(zip(ranks, core.ranks, strict=True)) if ordered or k < columns]
+    if not turned:
         return draft
-    kept = [V[:, : int(k)] for V, k in zip(draft.directions, ranks, strict=True)]
-    for i, V in enumerate(kept):
+    kept = {i: draft.direction(i)[:, : int(ranks[i])] for i in turned}
+    for i, V in kept.items():
         bases[i] = bases[i] @ V.astype(bases[i].dtype)
-    maps = [replace(m, transform=m.transform @ V) for m, V in zip(draft.maps, kept, strict=True)]
-    return Draft(bases, maps, cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks)))
+        maps[i] = replace(maps[i], transform=maps[i].transform @ V)
+    return Draft(bases, maps, _compressed(core, kept))
+
+
+def _compressed(core: BlockSparse, kept: dict[int, Array]) -> BlockSparse:
+    """V_iᵀ M_ij V_j for all blocks, where ``kept`` has the V_i that are not the identity."""
+
+    def turned(i: int, j: int, block: Array) -> Array:
+        block = kept[i].T @ block if i in kept else block
+        block = block @ kept[j] if j in kept else block
+        return (block + block.T) / 2.0 if i == j else block
+
+    return core.map_blocks(turned, [kept[i].shape[1] if i in kept else k for i, k in enumerate(core.ranks)])
 
 
 def finish(
@@ -355,9 +375,7 @@ def _sampled_basis(
     return SampledBasis(U, extension, members[spots], inverse, inner)
 
 
-def _whole_block(
-    request: Request, members: Indices, rows: Indices, rank: int, evaluator: Evaluator
-) -> SampledBasis:
+def _whole_block(request: Request, members: Indices, rows: Indices, rank: int, evaluator: Evaluator) -> SampledBasis:
     """The basis of a cluster that is coupled to no other and is its own sample: k(X_i, X_i) is evaluated once.
 
     U spans the columns of the landmarks, and M = Uᵀ k(X_i, X_i) U. The ``rank`` strongest eigenvectors of M are kept,

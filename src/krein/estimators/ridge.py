@@ -111,7 +111,8 @@ class _Ridge(KernelMachine):
         kept = task.weights > NEGLIGIBLE_WEIGHT * min(1.0, task.weights.max())
         task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
-        route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
+        route = self._decide(objects, kernel, scored=True)
+        chooser = self._chooser(task.targets, None if fixed is None else float(fixed.mean()))
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
         few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # all are left out in turn
