@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-slow fuzz trust soak bench paper clean
+.PHONY: help demo test lint format test-slow fuzz trust soak bench paper docs docs-quick test-docs dist clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "krein needs Python 3.10 or newer; try make PYTHON=...")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=23"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,docs,dev]"
 	@touch $@
 
 demo: $(INSTALLED)  ## Show on small data what krein does
@@ -75,6 +75,24 @@ bench: $(INSTALLED)  ## Run the benchmarks
 paper: $(INSTALLED)  ## Run the paper's experiments; finished pieces are kept
 	$(BIN)/python -m paper all --n-jobs 2
 
+# From nothing: what an earlier build left could hide a broken link. A warning is an error.
+SPHINX := $(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -d build/docs/trees docs build/docs/html
+docs: $(INSTALLED)  ## Build the site with every example into build/docs/html
+	rm -rf build/docs docs/api docs/gallery docs/results
+	$(SPHINX)
+	@echo "build/docs/html/index.html"
+
+docs-quick: $(INSTALLED)  ## Build the site with three of the examples
+	rm -rf build/docs docs/api docs/gallery docs/results
+	KREIN_DOCS=quick $(SPHINX)
+
+test-docs: $(INSTALLED)  ## Look at the built site in chromium: links, pictures, search, phone width, axe
+	@test -f build/docs/html/index.html || { echo "Build the site first: make docs"; exit 1; }
+	$(BIN)/python -m pytest -m site tests/test_site.py
+
+dist: $(INSTALLED)  ## Build wheel and sdist, and run the tests against the wheel in clean environments
+	$(BIN)/python release/prove.py
+
 clean:  ## Remove .venv and everything that was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist docs/api docs/gallery docs/results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find src tests paper benchmarks trust -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,12 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """The most this process ever had in memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from now on (Linux; elsewhere it stays the peak of the whole process)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def profiled(action: Callable[[], T], entry: str) -> tuple[float, T, dict[str, float]]:

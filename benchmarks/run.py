@@ -15,7 +15,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
-    "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "outside", "plan", "limit", "curve",
+    "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "outside", "plan", "limit",
+    "curve",
+    "front", "krein_space",
 )  # fmt: skip
 
 # The options of `curve`, which can be run in parts.

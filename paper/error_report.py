@@ -20,8 +20,8 @@ OURS = {
     "tabled": ("tabled", "budget", "bytes of the tabled c and k"),
     "mem": ("mem", "budget", "bytes of the Mem column"),
 }
-# The aim is a mean error WANTED times below that of M2.
-WANTED = 20.0
+# Medians within this factor of each other agree.
+AGREEMENT = 1.5
 # Errors below FLOOR count as FLOOR.
 FLOOR = 1e-6
 # The paper's table has two decimals.
@@ -45,6 +45,7 @@ def report(rows: Rows, request: Request) -> str:
             _errors(rows, cells),
             "## What it says",
             "\n".join(f"- {line}" for line in _statements(rows, cells)),
+            *_published(rows, request),
             "## The Mem column",
             _memory(rows, cells),
         ]
@@ -115,9 +116,8 @@ def _statements(rows: Rows, cells: list[Cell]) -> Iterable[str]:
         clipped = sum(int(r["n_negative"]) > 0 for _, _, c in pairs for r in _of(rows, c, part, method))
         yield (
             f"Ours, {what}: {geometric_mean(ratios):.3g} times below M2 in the geometric mean of {len(pairs)} cells "
-            f"({floored:.3g} with errors below {FLOOR:g} taken as {FLOOR:g}; wanted {WANTED:g}: "
-            f"{'met' if floored >= WANTED else 'missed'}), {m1:.3g} times below M1; least in {worst.name}, "
-            f"{min(ratios):.3g} times. Runs with negative eigenvalues: {clipped}."
+            f"({floored:.3g} with errors below {FLOOR:g} taken as {FLOOR:g}), {m1:.3g} times below M1; least in "
+            f"{worst.name}, {min(ratios):.3g} times. Runs with negative eigenvalues: {clipped}."
         )
     yield from _negative_entries(rows, cells)
 
@@ -140,6 +140,50 @@ def _negative_entries(rows: Rows, cells: list[Cell]) -> Iterable[str]:
             "Negative similarities in RBF approximations (the paper's conclusion), in % of all entries, M1 / ours at "
             f"the same c and k / ours in the Mem column's bytes: {'; '.join(shares)}."
         )
+
+
+# -- Algorithm 1 as published ------------------------------------------------------------------------------------------
+
+
+def _published(rows: Rows, request: Request) -> list[str]:
+    """Medians over seeds of Algorithm 1 to the letter, of the authors' own code, and of the guarded form."""
+    cells = [c for c in paper.cells(request.datasets, request.kernels) if _of(rows, c, "published", "published")]
+    if not cells:
+        return []
+    lines, near, within = [], [], []
+    for c in cells:
+        plain, guarded = (_of(rows, c, "published", method) for method in ("published", "guarded"))
+        errors = [float(r["error"]) for r in plain]
+        code = paper.table("published_code_seeds", c)
+        median, theirs = float(np.median(errors)), float(code["median"])
+        if 1.0 / AGREEMENT <= median / theirs <= AGREEMENT:
+            near.append(c)
+        elif min(errors) <= float(code["highest"]) and float(code["lowest"]) <= max(errors):
+            within.append(c)
+        lines.append([
+            c.dataset, c.kernel, number(median), f"{min(errors):.3g} .. {max(errors):.3g}", number(theirs),
+            f"{float(code['lowest']):.3g} .. {float(code['highest']):.3g} ({code['seeds']}, {code['variant']})",
+            number(median / theirs), number(float(np.median([float(r["error_twice"]) for r in plain]))),
+            number(float(np.median([float(r["error"]) for r in guarded]))),
+            number(max(float(r["error"]) for r in guarded)),
+        ])  # fmt: skip
+    heading = ("data", "kernel", "M1", "its range", "authors' code", "its range (seeds, variant)", "ratio", "M2",
+               "guarded M1", "its largest")  # fmt: skip
+    far = [c.name for c in cells if c not in near and c not in within]
+    said = (
+        f"- The medians agree within a factor of {AGREEMENT:g} in {len(near)} of {len(cells)} cells"
+        + (f"; in {len(within)} more the ranges overlap ({', '.join(c.name for c in within)})" if within else "")
+        + (f"; not in {', '.join(far)}." if far else ".")
+    )
+    quick = " Quick runs have other rows and ranks than the authors' code." if request.quick else ""
+    return [
+        "## Algorithm 1 as published, and guarded",
+        "Medians over seeds, errors sampled from 20,000 entries. M1 and M2 are `guarded=False`, Algorithm 1 to the "
+        "letter: uniform landmarks, the published cut-off, no guard. The authors' code was run in the variant "
+        f"without its slips where there is one.{quick}",
+        table(heading, lines),
+        said,
+    ]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

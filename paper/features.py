@@ -24,7 +24,6 @@ from krein.arrays import Array
 from krein.kernels import RBF
 from paper import protocol as paper
 from paper.comparing import difference, difference_of_features, tabled_bytes
-from paper.fastfood import Fastfood
 from paper.protocol import Cell, Request
 from paper.writing import geometric_mean, mean_of, number, table
 
@@ -96,8 +95,8 @@ def run(cell: Cell, rank: int, seed: int, quick: bool) -> list[dict[str, Any]]:
 def features(method: str, X: Array, X_test: Array, gamma: float, columns: int, seed: int) -> tuple[Array, Array]:
     """Z of the rows and of new ones."""
     if method == "fastfood":
-        drawn = Fastfood.draw(X.shape[1], columns, gamma, seed)
-        return drawn(X), drawn(X_test)
+        drawn = krein.RandomFourierFeatures(columns, gamma=gamma, method="fastfood", random_state=seed)
+        return drawn.fit_transform(X), drawn.transform(X_test)
     made = (
         RBFSampler(gamma=gamma, n_components=columns, random_state=seed)
         if method == "fourier"

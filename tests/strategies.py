@@ -17,7 +17,7 @@ from sklearn.datasets import make_blobs
 
 import krein
 from krein import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Kernel
 
 EPS = np.finfo(float).eps

@@ -36,13 +36,15 @@ if typing.TYPE_CHECKING:  # what type checkers and editors read; _ROOMS says the
         NuSVC,
         NuSVR,
         OneClassSVM,
+        ProxySVC,
+        RandomFourierFeatures,
         SpectralClustering,
         SpectralEmbedding,
         clear_cache,
     )
     from krein.factorization import Factorization
-    from krein.factorization.blocksparse import BlockSparse
-    from krein.factorization.correction import correct, psd_shift
+    from krein.factorization.core import BlockSparse
+    from krein.factorization.correction import correct, psd_shift, split
     from krein.factorization.spectrum import certify, gershgorin, lanczos
     from krein.inspection import Inspection, inspect
     from krein.kernels import (
@@ -139,6 +141,8 @@ __all__ = [
     "Policy",
     "Polynomial",
     "Precomputed",
+    "ProxySVC",
+    "RandomFourierFeatures",
     "RationalQuadratic",
     "ResourceError",
     "Sigmoid",
@@ -165,10 +169,11 @@ __all__ = [
     "psd_shift",
     "report",
     "save",
+    "split",
     "truncation",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "approximation": "Approximation",
@@ -176,11 +181,11 @@ _ROOMS = {
     "choosing": "approximate",
     "errors": "IndefiniteError InputError KernelError KreinError KreinWarning ModelFileError ResourceError",
     "estimators": "MEKA SVC SVR GaussianProcessClassifier GaussianProcessRegressor KernelKMeans KernelPCA KernelRidge "
-    "KernelLogisticRegression KernelRidgeClassifier NuSVC NuSVR OneClassSVM SpectralClustering SpectralEmbedding "
-    "clear_cache",
+    "KernelLogisticRegression KernelRidgeClassifier NuSVC NuSVR OneClassSVM ProxySVC "
+    "RandomFourierFeatures SpectralClustering SpectralEmbedding clear_cache",
     "factorization": "Factorization",
-    "factorization.blocksparse": "BlockSparse",
-    "factorization.correction": "correct psd_shift",
+    "factorization.core": "BlockSparse",
+    "factorization.correction": "correct psd_shift split",
     "factorization.spectrum": "certify gershgorin lanczos",
     "inspection": "Inspection inspect",
     "kernels": "ELM NTK RBF TL1 Alignment ArcCosine Cosine DoubleCentred DynamicTimeWarping EditDistance "

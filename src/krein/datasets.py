@@ -2,6 +2,15 @@
 
 Rows come from a folder of ``.npz`` archives if there is one, else by download; ``origin`` says which. The six sets of
 the paper's table "Overview of data set characteristics" are raw: nothing is scaled, centred or put in another order.
+
+Examples
+--------
+>>> import krein
+>>> data = krein.datasets.mixture(1000, n_features=5, n_classes=2, random_state=0)
+>>> data.X.shape, sorted(set(data.y.tolist()))
+((1000, 5), [0, 1])
+>>> "covtype" in krein.datasets.names()
+True
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ __all__ = [
     "is_number",
     "one_of",
     "positive",
+    "si",
     "warn",
     "whole",
     "whole_number",
@@ -30,31 +31,106 @@ __all__ = [
 
 
 class KreinError(ValueError):
-    """Anything krein refuses."""
+    """Anything krein refuses.
+
+    Examples
+    --------
+    >>> import krein
+    >>> try:
+    ...     krein.RBF(gamma=-1.0)
+    ... except krein.KreinError:
+    ...     print("refused")
+    refused
+    """
 
 
 class InputError(KreinError):
-    """Data or a parameter that cannot be used as it is."""
+    """Data or a parameter that cannot be used as it is.
+
+    Examples
+    --------
+    >>> import krein
+    >>> try:
+    ...     krein.RBF(gamma=-1.0)
+    ... except krein.InputError:
+    ...     print("refused")
+    refused
+    """
 
 
 class ModelFileError(InputError):
-    """A file that is no model file, or is one that is damaged, cut off or newer than this krein."""
+    """A file that is no model file, or is one that is damaged, cut off or newer than this krein.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import krein
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "damaged.krein"
+    >>> _ = path.write_bytes(b"no model")
+    >>> try:
+    ...     krein.load(path)
+    ... except krein.ModelFileError:
+    ...     print("refused")
+    refused
+    """
 
 
 class KernelError(KreinError):
-    """A kernel that does not keep its promises: misshapen, non-finite or asymmetric values."""
+    """A kernel that does not keep its promises: misshapen, non-finite or asymmetric values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> try:
+    ...     krein.SVC(kernel=lambda A, B: np.full((len(A), len(B)), np.nan)).fit(np.eye(4), [0, 1, 0, 1])
+    ... except krein.KernelError:
+    ...     print("refused")
+    refused
+    """
 
 
 class IndefiniteError(KreinError):
-    """A psd matrix was needed and an indefinite one was given."""
+    """A psd matrix was needed and an indefinite one was given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> machine = krein.KernelLogisticRegression(kernel=krein.Sigmoid(gamma=1.0, coef0=-1.0), correction="none")
+    >>> try:
+    ...     machine.fit(np.eye(4), [0, 1, 0, 1])
+    ... except krein.IndefiniteError:
+    ...     print("refused")
+    refused
+    """
 
 
 class ResourceError(KreinError, RuntimeError):
-    """A disk, a file or a cluster that did not hold what a fit needs: no room, no access, or rows that changed."""
+    """A disk, a file or a cluster that did not hold what a fit needs: no room, no access, or rows that changed.
+
+    Examples
+    --------
+    >>> import krein
+    >>> try:
+    ...     krein.plan(10**6, 10, n_blocks=100, rank=64, memory_limit="1MB")
+    ... except krein.ResourceError:
+    ...     print("refused")
+    refused
+    """
 
 
 class KreinWarning(UserWarning):
-    """Something worth knowing happened; the result is usable, and the message says in what way."""
+    """Something worth knowing happened; the result is usable, and the message says in what way.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import krein
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", krein.KreinWarning)  # silences krein's warnings and no others
+    ...     warnings.warn("something to know", krein.KreinWarning)
+    """
 
 
 def warn(message: str, category: type[KreinWarning] = KreinWarning) -> None:
@@ -98,3 +174,9 @@ def whole(asker: object, name: str, value: Any) -> int:
     if is_number(value) and value == int(value) and value >= 1:
         return int(value)
     raise InputError(f"{type(asker).__name__} needs {name} to be a whole number, 1 or more; got {value!r}.")
+
+
+def si(nbytes: float) -> str:
+    """Return a number of bytes with its unit, as "1.5 MB", for messages and tables."""
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of a unit is rounded up to it
+    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")

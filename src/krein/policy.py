@@ -128,6 +128,17 @@ class Policy:
     free_memory : float
         Among candidates as good as the best the smallest is taken. Bytes below this number do not count: with the
         default all are free, and the best score is taken.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_classes=2, random_state=0)
+    >>> type(krein.KernelRidgeClassifier().fit(data.X, data.y).route_).__name__
+    'Exact'
+    >>> policy = krein.Policy(exact_rows=100, ridge_rows=100)  # ridge is exact up to 100 rows
+    >>> machine = krein.KernelRidgeClassifier(policy=policy, random_state=0).fit(data.X, data.y)
+    >>> type(machine.route_).__name__
+    'ByScore'
     """
 
     exact_rows: int = 2000

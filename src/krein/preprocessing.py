@@ -1,6 +1,14 @@
 """Bringing data to where a kernel wants it: the unit sphere, and the paper's preprocessing for its four kernels.
 
 In: rows. Out: scikit-learn transformers, and a measurement of what the sphere costs (Remark 3).
+
+Examples
+--------
+>>> import numpy as np
+>>> from krein.preprocessing import UnitSphere
+>>> UnitSphere().fit_transform(np.array([[3.0, 4.0], [0.0, 2.0]]))
+array([[0.6, 0.8],
+       [0. , 1. ]])
 """
 
 from __future__ import annotations

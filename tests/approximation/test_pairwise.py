@@ -13,7 +13,7 @@ import krein
 from krein.approximation.bases import nystrom, sketch
 from krein.approximation.pairwise import Basis, guarded_link, kept_pairs, link, sampled_block, sampled_whole
 from krein.arrays import stream
-from krein.factorization.storage import orthonormalise
+from krein.factorization.bases import orthonormalise
 from krein.kernels import Evaluator
 from paper import protocol
 

@@ -11,8 +11,8 @@ import krein
 from krein.choosing.by_score import tried_within
 from krein.choosing.candidates import Candidate, Selection, bytes_of, held_bytes, highest_rank, shapes, shapes_within
 from krein.estimators.cache import clear_cache
+from krein.factorization.bases import STORAGE
 from krein.factorization.factorization import UNCOUPLED_CORE
-from krein.factorization.storage import STORAGE
 from krein.policy import DEFAULT
 from strategies import dense_twin
 

@@ -16,7 +16,7 @@ from krein.choosing import forecast
 from krein.choosing.candidates import bytes_of
 from krein.choosing.forecast import Goal, proposal, squared_errors
 from krein.errors import InputError
-from krein.factorization.storage import STORAGE
+from krein.factorization.bases import STORAGE
 from krein.kernels import RBF, TL1, Evaluator, Linear, Precomputed, count_objects
 from krein.policy import DEFAULT
 

@@ -158,11 +158,11 @@ def test_few_rows_of_many_are_looked_at(monkeypatch):
 
 
 def test_a_core_that_a_function_of_the_spectrum_would_fill_is_shifted(monkeypatch):
-    monkeypatch.setattr("krein.factorization.blocksparse.BlockSparse.has_spectrum", False)
+    monkeypatch.setattr("krein.factorization.core.BlockSparse.has_spectrum", False)
     K, y = classes_on_the_negative_side()
     a = approximated(K)
     f = a.factorization
-    sparse = krein.factorization.blocksparse.BlockSparse.from_blocks(f.ranks, {(0, 0): f.core})
+    sparse = krein.factorization.core.BlockSparse.from_blocks(f.ranks, {(0, 0): f.core})
     a = replace(a, factorization=f.with_core(sparse, 0.0))
     assert judge_for(y)(a) == "shift"
     assert judge_for(y, learner="ridge")(a) == "none"

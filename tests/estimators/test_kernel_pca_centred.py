@@ -18,7 +18,7 @@ from krein.estimators import kernel_pca as embedding
 from krein.estimators.eigenpairs import Search
 from krein.estimators.kernel_pca import Centred, KernelPCA
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from strategies import (
     EPS,
     dense_basis,

@@ -26,7 +26,7 @@ from krein.errors import IndefiniteError, InputError, KreinWarning
 from krein.estimators import meka as features
 from krein.estimators.meka import MEKA, feature_map
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from strategies import EPS, HARD_DATA, dense_core, dense_twin, factorizations, norm_of
 
 X, _ = make_blobs(300, n_features=3, centers=6, random_state=1)

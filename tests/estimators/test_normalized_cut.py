@@ -15,7 +15,7 @@ from krein.errors import InputError
 from krein.estimators import normalized_cut as cut
 from krein.estimators.normalized_cut import degrees, exact_cut, normalised_cut
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from strategies import dense_core, dense_twin, make
 
 X, _ = make_blobs(240, n_features=2, centers=8, random_state=3)

@@ -21,7 +21,7 @@ import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators.route import Exact, Given
 from krein.estimators.spectral_clustering import SpectralClustering, by_pivots, by_rotation
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.policy import Policy
 from strategies import refuse_full_decompositions
 

@@ -11,11 +11,11 @@ from scipy.sparse.linalg import splu
 
 from krein import certify
 from krein.errors import IndefiniteError, InputError
-from krein.factorization import blocksparse, spectrum
 from krein.factorization import cholesky as module
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization import core as core_module
+from krein.factorization import spectrum
 from krein.factorization.cholesky import elimination, factorize
-from krein.factorization.core import core_logdet
+from krein.factorization.core import BlockSparse, core_logdet
 from strategies import EPS, coupled_core, dense_core, make, norm_of, sparse_core
 
 
@@ -180,11 +180,11 @@ def test_two_thousand_blocks():
 def test_the_certificate_of_a_coupled_core_is_that_of_its_eigenvalues(monkeypatch, seed):
     """On both sides of the smallest eigenvalue, closer than Lanczos' residual and Gershgorin can tell."""
     monkeypatch.setattr(spectrum, "DENSE_LIMIT", 100)
-    monkeypatch.setattr(blocksparse, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(core_module, "DENSE_LIMIT", 100)
     rng = np.random.default_rng(seed)
     core = coupled_core(rng, 120, 8, 4)
     f = make(rng, [k + 1 for k in core.ranks], core.ranks, core)
-    assert f.rank > blocksparse.SMALL
+    assert f.rank > core_module.SMALL
     smallest = np.linalg.eigvalsh(dense_core(core))[0]
     for move, psd in ((1e-6, True), (1e-10, True), (-1e-10, False), (-1e-6, False)):
         found = certify(f.with_core(core, -smallest + move))
@@ -196,7 +196,7 @@ def test_cholesky_overrules_a_lanczos_that_missed_the_smallest_eigenvalue(monkey
     rng = np.random.default_rng(0)
     core = coupled_core(rng, 120, 8, 4)
     f = make(rng, [k + 1 for k in core.ranks], core.ranks, core, shift=-np.linalg.eigvalsh(dense_core(core))[1])
-    blind = blocksparse.Ends(1.0, core.ends.largest, 0.1, core.ends.lower_bound, core.ends.upper_bound, exact=False)
+    blind = core_module.Ends(1.0, core.ends.largest, 0.1, core.ends.lower_bound, core.ends.upper_bound, exact=False)
     monkeypatch.setitem(core.__dict__, "ends", blind)
     found = certify(f)
     assert not found
@@ -205,7 +205,7 @@ def test_cholesky_overrules_a_lanczos_that_missed_the_smallest_eigenvalue(monkey
 
 
 def test_a_logdet_needs_no_spectrum(monkeypatch):
-    monkeypatch.setattr(blocksparse, "DENSE_LIMIT", 100)
+    monkeypatch.setattr(core_module, "DENSE_LIMIT", 100)
     core = coupled_core(np.random.default_rng(3), 120, 8, 4)
     M = dense_core(core)
     smallest = np.linalg.eigvalsh(M)[0]

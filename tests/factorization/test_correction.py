@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krein import Factorization, certify, correct
+from krein import Factorization, certify, correct, split
 from krein.errors import InputError
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.correction import CORRECTIONS, psd_shift
 from strategies import (
     CORE_KINDS,
@@ -27,8 +27,10 @@ from strategies import (
 )
 
 
-def dense_correction(K: np.ndarray, how: str) -> np.ndarray:
+def dense_correction(K: np.ndarray, how: str | float) -> np.ndarray:
     values, vectors = np.linalg.eigh(K)
+    if not isinstance(how, str):
+        return (vectors * np.where(values < 0.0, -how * values, values)) @ vectors.T
     new = {
         "none": lambda: values,
         "shift": lambda: values + max(0.0, -values[0]),
@@ -39,13 +41,34 @@ def dense_correction(K: np.ndarray, how: str) -> np.ndarray:
     return (vectors * new) @ vectors.T
 
 
-@given(factorizations(), st.sampled_from(CORRECTIONS))
+@given(factorizations(), st.sampled_from((*CORRECTIONS, 0, 0.3, 5.0)))
 def test_a_correction_is_the_spectral_function_of_the_dense_matrix(f, how):
     K, size = dense_twin(f), f.frobenius()
     g = correct(f, how)
-    assert_close(g.to_dense(), dense_correction(K, how), size**2 if how == "square" else size, 1e4)
+    assert_close(g.to_dense(), dense_correction(K, how), size**2 if how == "square" else 5.0 * size, 1e4)
     assert how == "none" or certify(g)
     assert g.bases is f.bases
+
+
+@given(factorizations())
+def test_a_split_gives_two_psd_matrices_whose_product_is_zero(f):
+    size = f.frobenius()
+    plus, minus = split(f)
+    assert certify(plus)
+    assert certify(minus)
+    assert_close(plus.to_dense() - minus.to_dense(), dense_twin(f), size, 1e4)
+    assert_close(plus.to_dense() @ minus.to_dense(), np.zeros(f.shape), size**2, 1e4)
+    assert_close(plus.to_dense(), dense_correction(dense_twin(f), "clip"), size, 1e4)
+
+
+@pytest.mark.parametrize("how", [-0.5, np.nan, np.inf, 1e7, True, "other", None])
+def test_what_is_neither_a_correction_nor_a_weight_is_refused(how):
+    with pytest.raises(InputError, match=r"how must be one of 'none', 'shift', .* or a number from 0 to 1e"):
+        correct(diagonal_factorization(), how)
+
+
+def diagonal_factorization():
+    return Factorization.from_blocks([np.eye(2)], np.diag([3.0, -1.0]), order=np.arange(2))
 
 
 @pytest.mark.parametrize("how", CORRECTIONS)
@@ -58,7 +81,7 @@ def test_a_correction_is_the_spectral_function_in_hard_cases(name, how):
         return
     K, g = dense_twin(f), correct(f, how)
     size = norm_of(K)
-    assert_close(g.to_dense(), dense_correction(K, how), size**2 if how == "square" else size, 1e4)
+    assert_close(g.to_dense(), dense_correction(K, how), size**2 if how == "square" else 5.0 * size, 1e4)
     assert how == "none" or certify(g)
 
 
@@ -197,7 +220,7 @@ def test_the_certificate_allows_for_rounding_and_no_more(seed, scale, where):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda f: correct(f, "fold"), "how must be one of 'none', 'shift', 'clip', 'flip', 'square'; got 'fold'"),
+        (lambda f: correct(f, "fold"), "how must be one of 'none', 'shift', 'clip', 'flip', 'square', .*; got 'fold'"),
         (lambda f: correct(f, None), "got None"),
         (lambda f: correct(np.eye(3), "clip"), "needs a Factorization; got ndarray"),
         (lambda f: correct(f, "shift", estimate="guess"), "'exact', 'lanczos'; got 'guess'"),

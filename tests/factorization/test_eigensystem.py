@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from krein import correct
 from krein.errors import InputError
-from krein.factorization import blocksparse
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization import core as module
+from krein.factorization.core import BlockSparse
 from krein.factorization.eigensystem import eigensystem
 from strategies import assert_close, coupled_core, dense_core, factorizations, make, sparse_core
 
@@ -48,7 +48,7 @@ def test_a_core_of_two_components_stays_sparse():
 def test_a_core_that_is_too_large_says_so(monkeypatch):
     rng = np.random.default_rng(0)
     core = coupled_core(rng, 6, 3, 2)
-    monkeypatch.setattr(blocksparse, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(module, "DENSE_LIMIT", 5)
     with pytest.raises(InputError, match="over the limit"):
         eigensystem(core, core.ranks)
     f = make(rng, [5] * 6, core.ranks, core)

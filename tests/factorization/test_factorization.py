@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from krein import Factorization
 from krein.errors import IndefiniteError, InputError
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from strategies import (
     EPS,
     HARD_FACTORIZATIONS,

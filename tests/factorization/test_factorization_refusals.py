@@ -46,7 +46,7 @@ def test_certify_refuses_bases_that_are_not_orthonormal():
 
 @pytest.mark.parametrize("shift", [0.0, 3.0])
 def test_ends_and_certificate_do_not_depend_on_what_was_asked_before(monkeypatch, shift):
-    monkeypatch.setattr(krein.factorization.blocksparse, "SMALL", 0)
+    monkeypatch.setattr(krein.factorization.core, "SMALL", 0)
     rng = np.random.default_rng(0)
     ranks = [4] * 30
     blocks = {(i, i): np.diag(rng.standard_normal(4)) for i in range(30)}

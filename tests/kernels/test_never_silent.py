@@ -119,6 +119,7 @@ MACHINES = (
     krein.SVC, krein.SVR, krein.OneClassSVM, krein.KernelRidge, krein.KernelRidgeClassifier, krein.KernelPCA,
     krein.GaussianProcessRegressor, krein.MEKA, krein.SpectralClustering, krein.NuSVC, krein.NuSVR,
     krein.SpectralEmbedding, krein.KernelKMeans, krein.KernelLogisticRegression, krein.GaussianProcessClassifier,
+    krein.ProxySVC,
 )  # fmt: skip
 
 

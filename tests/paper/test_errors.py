@@ -95,7 +95,7 @@ def test_the_rank_that_fits_gives_the_memory_back() -> None:
 def test_there_is_a_task_for_every_seed(tmp_path: Path) -> None:
     request = Request(tmp_path, datasets=("spambase",), kernels=("rbf", "elm"))
     assert len(errors.tasks(request)) == 2 * sum(errors.SEEDS.values())
-    assert len(errors.tasks(Request(tmp_path, datasets=("spambase",), kernels=("rbf",), seeds=1))) == 4
+    assert len(errors.tasks(Request(tmp_path, datasets=("spambase",), kernels=("rbf",), seeds=1))) == len(errors.SEEDS)
     keys = [tuple(t.key.values()) for t in errors.tasks(request)]
     assert len(set(keys)) == len(keys)
     assert set(errors.tasks(request)[0].key) <= set(errors.COLUMNS)

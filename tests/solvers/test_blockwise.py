@@ -13,7 +13,7 @@ from sklearn.svm import SVC, SVR
 
 from krein import Factorization, InputError
 from krein.errors import IndefiniteError
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.solvers import Dual, solve_dual
 from strategies import dense_twin, diagonal_core, make
 

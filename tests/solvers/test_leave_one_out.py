@@ -6,7 +6,7 @@ import pytest
 from krein import Factorization, correct
 from krein.errors import InputError
 from krein.estimators import ridge
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.correction import changed
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 from krein.solvers.problem import restricted

@@ -10,6 +10,7 @@ import numpy as np
 import scipy  # its io is loaded when it is first used
 import scipy.sparse as sp
 
+from krein.approximation.assignment import nearest_block
 from krein.approximation.bases import LandmarkMap, object_bytes
 from krein.approximation.clusters import Partition
 from krein.approximation.error import ErrorEstimate, estimate_error
@@ -36,7 +37,18 @@ class Links(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Approximation:
-    """A kernel matrix approximated as U M Uᵀ + s I, with what it takes to extend it to new objects."""
+    """A kernel matrix approximated as U M Uᵀ + s I, with what it takes to extend it to new objects.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(500, n_features=6, random_state=0).X
+    >>> a = krein.approximate(X[:400], krein.RBF(gamma=0.1), n_blocks=4, rank=20, random_state=0)
+    >>> a.kernel_rows(X[400:]).shape  # similarities of new rows to the old ones
+    (100, 400)
+    >>> a.extend(X[400:]).shape  # their rows of U
+    (100, 80)
+    """
 
     kernel: Kernel  # with every parameter bound
     objects: Any  # the training objects, by reference
@@ -46,6 +58,7 @@ class Approximation:
     n_evaluations: int  # kernel entries evaluated to build it, to bind the kernel included
     seed: int
     search_: Any = None  # `choosing.by_error.Search`: what was tried, where blocks, rank or type were left open
+    assignment: str = "centre"  # a new object belongs to the block of its nearest centre, or of its nearest landmark
 
     def __repr__(self) -> str:
         return f"Approximation({self.kernel!r}, {self.factorization!r})"
@@ -90,7 +103,7 @@ class Approximation:
         cells[0, :] = Q
         scipy.io.savemat(target, {"Q": cells, "L": L, "order": order[None] + 1.0, "shift": shift})
 
-    def corrected(self, how: str, **options: Any) -> Approximation:
+    def corrected(self, how: str | float, **options: Any) -> Approximation:
         """The same approximation with its factorization corrected (`krein.correct`)."""
         return replace(self, factorization=correct(self.factorization, how, **options))
 
@@ -99,7 +112,15 @@ class Approximation:
         objects = check_new_objects(X_new, self.objects, self.kernel)
         evaluator = Evaluator(self.kernel)
         known, places = self._compared_first(evaluator, objects)
-        labels = self.partition.assign(evaluator, objects, places)
+        return self.extend_in(self.blocks_of(evaluator, objects, places), objects, known)
+
+    def blocks_of(self, evaluator: Evaluator, objects: Any, places: Any = None) -> Indices:
+        """The block that each of these checked objects belongs to; ``places`` if they are embedded already."""
+        return nearest_block(self.assignment, self.partition, self.maps, evaluator, objects, places)
+
+    def extend_in(self, labels: Indices, objects: Any, known: Array | None = None) -> sp.csr_matrix:
+        """The rows of U for checked objects whose blocks are known; ``known`` similarities as `_compared_first` has."""
+        evaluator = Evaluator(self.kernel)
         ranks = np.asarray(self.factorization.ranks, dtype=np.int64)
         pointer = np.concatenate([[0], np.cumsum(ranks[labels])])
         data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from krein.approximation.landmarks import CANDIDATES, choose_landmarks
 from krein.arrays import Array, Indices
 from krein.errors import warn
-from krein.factorization.storage import gram, tiles
+from krein.factorization.bases import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.collections import is_sparse, precise
 

@@ -27,7 +27,10 @@ from krein.kernels import Evaluator, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 from krein.threads import each
 
-__all__ = ["Branches", "Embedding", "Partition", "centres_of", "partition", "scale_of", "scaled", "scaling"]
+__all__ = [
+    "Branches", "Embedding", "Partition", "centres_of", "near_centres", "partition", "scale_of", "scaled", "scaling",
+    "square_distances",
+]  # fmt: skip
 
 # k-means runs on a random sample of SAMPLE rows, or on more if a centre would have fewer than ROWS_PER_CENTRE of them.
 SAMPLE = 20_000
@@ -142,7 +145,7 @@ class Partition:
         found = np.empty(self.n_blocks, dtype=np.intp)
         for i, centre in enumerate(self.centres):
             mine = self.members(i)
-            found[i] = mine[np.argmin(_squares(scaled(places[mine], self.scale), centre))]
+            found[i] = mine[np.argmin(square_distances(scaled(places[mine], self.scale), centre))]
         return found
 
     def centre_distances(self) -> Array:
@@ -290,7 +293,7 @@ def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices
         values = np.asarray(near @ weights) + offset.astype(kind)
         best = np.argmin(values, axis=1)
         if len(centres) > 1:
-            lengths = np.sqrt(_squares(near, np.zeros(centres.shape[1])))
+            lengths = np.sqrt(square_distances(near, np.zeros(centres.shape[1])))
             limit = values[np.arange(len(best)), best] + 2 * rounding * (lengths + (shift + radius))
             close = values <= limit[:, None].astype(kind)
             if np.count_nonzero(close) > len(best):
@@ -320,6 +323,22 @@ def _lengths(rows: Array) -> Array:
     return np.asarray(largest * np.sqrt(np.einsum("ij,ij->i", units, units)))
 
 
+def near_centres(places: Any, centres: Array, count: int) -> Indices:
+    """The ``count`` nearest centres of each row, (rows, count), in no order but that the first is the nearest."""
+    middle = centres.mean(0)
+    moved = centres - middle
+    offset = square_distances(moved, np.zeros(len(middle))) + (2.0 * moved @ middle if is_sparse(places) else 0.0)
+    values = np.asarray((places if is_sparse(places) else places - middle) @ (-2.0 * moved.T)) + offset
+    if count < len(centres):
+        found = np.argpartition(values, count - 1, axis=1)[:, :count]
+    else:
+        found = np.broadcast_to(np.arange(count), values.shape).copy()
+    lowest = np.argmin(np.take_along_axis(values, found, 1), axis=1)
+    rows = np.arange(len(found))
+    found[rows, lowest], found[:, 0] = found[:, 0].copy(), found[rows, lowest]
+    return found
+
+
 def _distances(places: Any, here: Indices, centre: Array) -> Array:
     """|x - c| for the rows ``here``, from the differences."""
     out = np.empty(len(here))
@@ -332,7 +351,7 @@ def _float64_row(places: Any, i: Any) -> Array:
     return np.asarray(_dense(places[[i]])[0], dtype=np.float64)
 
 
-def _squares(places: Any, centre: Array) -> Array:
+def square_distances(places: Any, centre: Array) -> Array:
     """|x - c|² for each row x."""
     if is_sparse(places):
         squares = np.asarray(places.multiply(places).sum(axis=1)).ravel()
@@ -360,7 +379,7 @@ def _seeds(places: Any, count: int, rng: np.random.Generator) -> Array:
     """
     n, chosen = places.shape[0], [int(rng.integers(places.shape[0]))]
     moved = places if is_sparse(places) else places - places.mean(0)  # fewer digits are lost
-    squares = _squares(moved, np.zeros(moved.shape[1]))
+    squares = square_distances(moved, np.zeros(moved.shape[1]))
     far = np.full(n, np.inf, dtype=squares.dtype)
     new = chosen
     while True:
@@ -399,7 +418,7 @@ class _Branch:
 
     def __init__(self, rows: Any, centre: Array) -> None:
         self.rows, self.centre = rows, centre
-        self.inertia = float(_squares(rows, centre).sum(dtype=np.float64))
+        self.inertia = float(square_distances(rows, centre).sum(dtype=np.float64))
 
     def settle(self, seeds: Array, steps: int) -> None:
         """Set the leaves to the means that k-means finds from ``seeds``, without empty ones."""
@@ -413,7 +432,7 @@ class _Branch:
         self.spread = np.empty(len(leaves))
         self.members = [here for _, here in grouped(self.labels)]
         for i, here in enumerate(self.members):
-            self.spread[i] = _squares(self.rows[here], leaves[i]).sum()
+            self.spread[i] = square_distances(self.rows[here], leaves[i]).sum()
 
 
 def _tree(sample: Any, count: int, rng: np.random.Generator) -> tuple[Array, Branches]:

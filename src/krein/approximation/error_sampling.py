@@ -19,8 +19,7 @@ from scipy.spatial import cKDTree
 
 from krein.arrays import Array, Indices, grouped
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import is_dense, row_grams
+from krein.factorization.core import BlockSparse, is_dense, row_grams
 from krein.kernels import Evaluator, FromCallable, is_vectors, take
 
 __all__ = ["Known", "Sample", "Stratum", "Table", "draw", "normed"]

@@ -14,7 +14,7 @@ from krein.approximation.clusters import partition
 from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.arrays import EPS
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator, take
 
 __all__ = ["whole_matrix"]

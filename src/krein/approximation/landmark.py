@@ -19,7 +19,7 @@ from krein.approximation.landmarks import allocate
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, warn
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator, is_vectors, take
 
 __all__ = ["couple_by_landmarks"]

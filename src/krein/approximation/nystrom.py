@@ -22,7 +22,7 @@ from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stays_sparse
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import precise

@@ -23,8 +23,8 @@ from krein.approximation.landmarks import PER_RANK, allocate
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.storage import orthonormalise
+from krein.factorization.bases import orthonormalise
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator, take
 
 __all__ = ["Basis", "Link", "guarded_link", "kept_pairs", "link", "meka", "sampled_block", "sampled_whole"]

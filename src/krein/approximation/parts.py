@@ -9,7 +9,7 @@ from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
 from krein.approximation.request import Request
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stored
 
 __all__ = ["Parts", "store"]

@@ -51,7 +51,7 @@ from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import in_eigenvectors, stays_sparse
 from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases, Pieces, labels_of
 from krein.kernels import Evaluator, Kernel

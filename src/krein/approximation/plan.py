@@ -22,7 +22,7 @@ from krein.approximation.clusters import FLAT_CLUSTERS, SAMPLE, nearest
 from krein.approximation.landmarks import CANDIDATES, CANDIDATES_PER_LANDMARK, FEWEST_CANDIDATES
 from krein.approximation.nystrom import n_landmarks
 from krein.approximation.shared import CANDIDATES_PER_RANK, ROWS_PER_LANDMARK, Effort
-from krein.errors import InputError, ResourceError, one_of, whole_number
+from krein.errors import InputError, ResourceError, one_of, si, whole_number
 from krein.factorization.factorization import DENSE_CORE
 from krein.factorization.pieces import VECTOR_BYTES
 from krein.kernels import Evaluator, Kernel
@@ -30,7 +30,6 @@ from krein.kernels.names import kernel_for
 from krein.pieces.checkpoints import most_held
 from krein.pieces.opening import bytes_from
 from krein.pieces.rows import FEWEST_ROWS, PIECE_BYTES, PIECE_SHARE, ROW_BYTES
-from krein.report.markup import si
 
 __all__ = ["LEARNERS", "Machine", "Plan", "Sizes", "Stage", "check_memory", "plan"]
 

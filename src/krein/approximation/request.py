@@ -12,7 +12,7 @@ from tqdm import tqdm
 from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
 from krein.arrays import Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
-from krein.factorization.storage import STORAGE
+from krein.factorization.bases import STORAGE
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
 from krein.kernels.similarities import user_written

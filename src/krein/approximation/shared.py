@@ -27,9 +27,8 @@ from krein.approximation.request import Request
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import row_grams
-from krein.factorization.storage import orthonormalise
+from krein.factorization.bases import orthonormalise
+from krein.factorization.core import BlockSparse, row_grams
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
 

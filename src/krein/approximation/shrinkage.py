@@ -16,7 +16,7 @@ from krein.approximation.request import Request
 from krein.approximation.tiles import TILE_SIZE, sampled_diagonal, sampled_tiles
 from krein.arrays import Array, stream
 from krein.errors import warn
-from krein.factorization.blocksparse import BlockSparse
+from krein.factorization.core import BlockSparse
 from krein.kernels import Evaluator
 
 __all__ = ["shrunk"]

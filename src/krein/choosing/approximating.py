@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from krein.approximation.approximation import Approximation
+from krein.approximation.assignment import ASSIGNMENTS
 from krein.approximation.building import build
 from krein.approximation.exact import whole_matrix
 from krein.approximation.parts import Parts
@@ -17,7 +18,7 @@ from krein.approximation.request import Request
 from krein.arrays import stream
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
-from krein.errors import InputError
+from krein.errors import InputError, one_of
 from krein.kernels import Evaluator, as_kernel, counting
 from krein.kernels.validation import check_similarity
 from krein.pieces.on_dask import is_dask
@@ -47,6 +48,7 @@ def approximate(
     max_error: float | None = None,
     max_memory: float | None = None,
     dtype: Any = "auto",
+    assignment: str = "centre",
     n_jobs: int | None = None,
     random_state: Any = None,
     verbose: int = 0,
@@ -98,6 +100,9 @@ def approximate(
         Bytes that the factorization may take. Alone: the lowest error in them.
     dtype : "auto", "float64", "float32", "float16" or "int8"
         How the bases are stored; "auto" keeps X's own float type, unless ``max_memory`` calls for less.
+    assignment : {"centre", "landmark"}, default="centre"
+        The block that a new object belongs to: that of the nearest cluster centre, or that of the nearest landmark.
+        "landmark" is the better one for blocks without couplings on data with near copies, and takes longer.
     n_jobs : int, optional
         Threads, -1 for all cores. None: as many as BLAS may use. The result does not depend on it, but for rounding.
     random_state : int, RandomState, Generator or None
@@ -115,8 +120,21 @@ def approximate(
     Returns
     -------
     Approximation
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(3000, n_features=6, random_state=0).X
+    >>> a = krein.approximate(X, krein.RBF(gamma=0.1), n_blocks=6, rank=20, random_state=0)
+    >>> a.factorization
+    Factorization(3000 x 3000, 6 blocks, rank 120, dense core, float64, 0.6 MiB, shift 0)
+    >>> a.error(random_state=0).relative < 0.1
+    True
+    >>> krein.certify(a.factorization).psd
+    True
     """
     limits = check_policy(policy)
+    one_of("assignment", assignment, ASSIGNMENTS)
     asked = {
         "n_blocks": n_blocks, "rank": rank, "total_rank": total_rank, "coupling": coupling, "guarded": guarded,
         "landmarks": landmarks, "allocation": allocation, "drop": drop, "max_error": max_error,
@@ -128,12 +146,12 @@ def approximate(
                 f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
             )
         with using(n_jobs):
-            return _approximate(X, kernel, limits, **asked)
+            return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
     with using(n_jobs), opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
-        return _approximate(rows, kernel, limits, **asked)
+        return replace(_approximate(rows, kernel, limits, **asked), assignment=assignment)
 
 
 def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approximation:

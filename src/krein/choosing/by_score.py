@@ -26,6 +26,7 @@ import numpy as np
 import scipy.linalg
 
 from krein.approximation import Approximation
+from krein.approximation.assignment import ASSIGNMENTS, nearest_block
 from krein.approximation.clusters import partition
 from krein.approximation.nystrom import features, gram_of
 from krein.approximation.piecewise import partition_rows
@@ -163,7 +164,7 @@ class Chooser:
         return finish(
             f"{kind} of rank {best.rank}: the best score, {best.score:.4f}, or as good", best.kernel, best,
             n_blocks=best.n_blocks, rank=best.rank, drop=0.0 if best.coupled else 1.0, dtype=best.dtype,
-            max_memory=None,
+            assignment=best.assignment, max_memory=None,
         )  # fmt: skip
 
 
@@ -449,20 +450,27 @@ class _Trials:
                 return known
         batched = t.n_blocks == 1 and t.coupled and t.rank < self.n // 2
         batched = batched and not (self.is_tight or self.similarities_only)
-        if batched and (found := self.one_block([t.rank], t.kernel)) is not None:
-            return found[-1]
+        if batched and (ranks := self.one_block([t.rank], t.kernel)) is not None:
+            return ranks[-1]
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KreinWarning)
             a, sample = self.build(t)
-            score, squared_error, losses = self._left_out(a, sample, len(sample) / self.n if t.coupled else 1.0)
+            share = len(sample) / self.n if t.coupled else 1.0
+            found = self._left_out(a, sample, share, ASSIGNMENTS[: 1 if t.coupled else 2])
+        assignment = "centre"
+        if not t.coupled:  # landmarks have to be better by more than noise
+            less = found["centre"][2] - found["landmark"][2]
+            noise = self.policy.score_standard_errors * float(less.std()) / math.sqrt(len(less))
+            assignment = "landmark" if float(less.mean()) > noise else "centre"
+        score, squared_error, losses = found[assignment]
         seconds, held = time.perf_counter() - start, t.nbytes
         if self.is_tight:
             f = a.factorization
             fixed = _core_and_map_bytes(f) if t.coupled else 0
             held = round((f.nbytes - fixed) * self.n / len(sample)) + fixed
-        found_ = replace(t, score=score, squared_error=squared_error, nbytes=held, seconds=seconds)
-        return self._record(found_, losses)
+        scored = replace(t, score=score, squared_error=squared_error, nbytes=held, seconds=seconds)
+        return self._record(replace(scored, assignment=assignment), losses)
 
     def build(self, t: Candidate) -> tuple[Approximation, Indices]:
         """The approximation of a sample of the rows as the candidate has it of all, and the sample."""
@@ -536,8 +544,10 @@ class _Trials:
             return np.arange(self.n)
         return np.sort(stream(self.seed, 32).choice(self.n, count, replace=False))
 
-    def _left_out(self, a: Approximation, sample: Indices, share: float) -> tuple[float, float, Array]:
-        """The best score over alphas of the rows held out: left out if they are in the sample, else predicted."""
+    def _left_out(
+        self, a: Approximation, sample: Indices, share: float, assignments: Sequence[str]
+    ) -> dict[str, tuple[float, float, Array]]:
+        """For each assignment the best score over alphas of the rows held out: left out of the sample, or predicted."""
         f, system = a.factorization, None
         if not a.kernel.traits.psd:  # flipped, and decomposed once for that and for ridge
             system = eigensystem(f.core, f.ranks)
@@ -548,24 +558,47 @@ class _Trials:
         ridges = self.want.alphas(unit) * share
         inside = np.flatnonzero(np.isin(sample, self.held, assume_unique=True))
         outside = np.setdiff1d(self.held, sample, assume_unique=True)
-        order = np.argsort(np.concatenate([sample[inside], outside]), kind="stable")
+        numbers = np.concatenate([sample[inside], outside])
+        order, truth = np.argsort(numbers, kind="stable"), self.want.targets[numbers]
         path = decompose(f, np.ones(len(sample)), system)
         errors: Array = np.empty((len(ridges), 0, y.shape[1]))
         if len(inside):
             errors = path.left_out(y, ridges, np.ones(len(sample)), inside, intercept=True)
-        features = a.extend(take(self.objects, outside)) if len(outside) else None
-        found = []
+        predicted = {how: self._predicted(a, how, sample, inside, outside) for how in assignments}
+        found: dict[str, list[tuple[float, float, Array]]] = {how: [] for how in assignments}
         for t, left in zip(ridges.tolist(), errors, strict=True):
-            truth, error = self.want.targets[sample[inside]], left
-            if features is not None:
+            if any(len(which) for which, _ in predicted.values()):
                 both = path.solve(np.column_stack([y, np.ones(len(y))]), t)
                 offset = both[:, :-1].sum(0) / both[:, -1].sum()
-                dual = both[:, :-1] - both[:, -1:] * offset
-                far = self.want.targets[outside]
-                truth = np.concatenate([truth, far])
-                error = np.concatenate([error, far - features @ (f.core @ f.project(dual)) - offset])
-            found.append(self._value(truth[order], error[order]))
-        return max(found, key=_first)
+                inner = f.core @ f.project(both[:, :-1] - both[:, -1:] * offset)
+            for how, (which, rows) in predicted.items():
+                error = np.concatenate([left, np.empty((len(outside), y.shape[1]))])
+                if len(which):
+                    error[which] = truth[which] - rows @ inner - offset
+                found[how].append(self._value(truth[order], error[order]))
+        return {how: max(values, key=_first) for how, values in found.items()}
+
+    def _predicted(
+        self, a: Approximation, assignment: str, sample: Indices, inside: Indices, outside: Indices
+    ) -> tuple[Indices, Any]:
+        """Which of the rows held out are predicted, ``inside`` the sample or not, and their rows of U.
+
+        A row of the sample is left out of its own block in closed form. One whose nearest other landmark lies in
+        another block is predicted by that block, which has not seen it.
+        """
+        evaluator = Evaluator(a.kernel)
+
+        def blocks(numbers: Indices, rows: Indices | None = None) -> Indices:
+            return nearest_block(assignment, a.partition, a.maps, evaluator, take(self.objects, numbers), rows=rows)
+
+        own = a.partition.labels[inside]
+        labels = own if assignment == "centre" else blocks(sample[inside], inside)
+        moved = np.flatnonzero(labels != own)
+        which = np.concatenate([moved, len(inside) + np.arange(len(outside))])
+        if not len(which):
+            return which, None
+        labels = np.concatenate([labels[moved], blocks(outside) if len(outside) else outside])
+        return which, a.extend_in(labels, take(self.objects, np.concatenate([sample[inside][moved], outside])))
 
     def _value(self, truth: Array, errors: Array) -> tuple[float, float, Array]:
         """The score, the mean squared error, and what each row loses of the score."""

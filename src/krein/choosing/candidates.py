@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from krein.approximation.error import ErrorEstimate
+from krein.errors import si
+from krein.factorization.bases import STORAGE
 from krein.factorization.factorization import UNCOUPLED_CORE
-from krein.factorization.storage import STORAGE
 from krein.kernels import Kernel
 from krein.policy import Policy
 
 __all__ = [
     "ITEM_BYTES", "Candidate", "Selection", "bytes_of", "held_bytes", "highest_rank", "landmark_shape", "shapes",
-    "shapes_within", "si",
+    "shapes_within",
 ]  # fmt: skip
 
 ITEM_BYTES = {name: np.dtype(name).itemsize for name in STORAGE}
@@ -61,6 +62,8 @@ class Candidate:
         Whether blocks are coupled (``drop=0``) or not (``drop=1``).
     kernel : Kernel or None
         The kernel of the score.
+    assignment : str
+        Block of a new object: that of the nearest "centre", or of the nearest "landmark".
     squared_error : float
         Mean squared error on the rows held out, which decides between equal scores.
     """
@@ -76,6 +79,7 @@ class Candidate:
     coupled: bool = True
     kernel: Kernel | None = None
     squared_error: float = 0.0
+    assignment: str = "centre"
 
     @property
     def key(self) -> tuple[int, int, str, bool, Kernel | None]:
@@ -156,12 +160,13 @@ class Selection:
 
 def _table(tried: Sequence[Candidate], best: int | None) -> list[str]:
     """One line per candidate below the names of the columns; columns that are empty are left out."""
-    names = ("blocks", "rank", "type", "coupled", "gamma", "bytes", "error", "score", "seconds", "stage", "")
+    names = ("blocks", "rank", "type", "coupled", "nearest", "gamma", "bytes", "error", "score", "seconds", "stage", "")
     lines = [names]
     for i, t in enumerate(tried):
         scored, gamma = t.score is not None, getattr(t.kernel, "gamma", None)
         lines.append(
             (str(t.n_blocks), str(t.rank), t.dtype, ("yes" if t.coupled else "no") if scored else "",
+             "" if t.assignment == "centre" else t.assignment,
              "" if gamma is None else f"{gamma:.3g}", si(t.nbytes), "" if t.error is None else f"{t.error:.2g}",
              "" if t.score is None else f"{t.score:.4f}", f"{t.seconds:.2f}" if scored else "", t.stage,
              "<- chosen" if i == best else "")
@@ -169,15 +174,9 @@ def _table(tried: Sequence[Candidate], best: int | None) -> list[str]:
     columns = [column for column in zip(*lines, strict=True) if not tried or any(column[1:])]
     shown = []
     for column in columns:
-        width, left = max(map(len, column)), column[0] in ("type", "stage", "")
+        width, left = max(map(len, column)), column[0] in ("type", "nearest", "stage", "")
         shown.append([cell.ljust(width) if left else cell.rjust(width) for cell in column])
     return ["  ".join(row).rstrip() for row in zip(*shown, strict=True)]
-
-
-def si(nbytes: float) -> str:
-    """Bytes with a unit: kB, MB or GB."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of a unit is rounded up to it
-    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------

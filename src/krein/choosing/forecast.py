@@ -28,7 +28,7 @@ from krein.approximation.clusters import landmark_embedding, scale_of, scaled
 from krein.arrays import Array, Indices, stream
 from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError
-from krein.factorization.storage import STORAGE
+from krein.factorization.bases import STORAGE
 from krein.kernels import Evaluator, FromCallable, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
 from krein.policy import DEFAULT, Policy

@@ -213,7 +213,7 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
 
 def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     """Return the summary as lines of text."""
-    from krein.report.markup import si
+    from krein.errors import si
 
     features = f", {_count(facts['features'], 'feature')}" if facts["features"] else ""
     lines = [f"{facts['machine']} of {facts['target']!r} from {facts['rows']} rows of {data.name}{features}"]

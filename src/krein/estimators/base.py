@@ -28,14 +28,14 @@ from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
 from krein.choosing.candidates import Selection
-from krein.errors import InputError, is_number, one_of, warn
+from krein.errors import InputError, is_number, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
-from krein.factorization.correction import CORRECTIONS
+from krein.factorization.bases import STORAGE
+from krein.factorization.correction import CORRECTIONS, check_correction
 from krein.factorization.spectrum import certify
-from krein.factorization.storage import STORAGE
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.pair_function import with_processes
@@ -92,9 +92,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         Shape of the approximation, see `krein.approximate`. What is given is obeyed. By default a machine is exact up
         to a number of rows (``policy``). With more rows, machines with a target choose blocks and rank by a validated
         score. The complete list of cases is in `krein.estimators.route.choose_route`.
-    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+    correction : {"auto", "none", "shift", "clip", "flip", "square"} or float, default="auto"
         How an indefinite matrix is made psd, see `krein.correct`. "auto" does nothing to a psd matrix. Otherwise it
-        chooses by a validated score, and reports the choice in ``correction_`` and in a warning.
+        chooses by a validated score, and reports the choice in ``correction_`` and in a warning. A number is the weight
+        of the negative part, 0 being "clip" and 1 "flip". It is the ratio of the penalties of the two parts of a
+        learner in Krein space (Oglic and Gärtner 2018, 2019).
     approximation : Approximation, default=None
         An approximation of the same X that was built before and is used instead of a new one. Fits on equal data share
         approximations without this parameter: the most recent ones are cached, up to 128 MiB.
@@ -124,7 +126,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     approximation_ : Approximation
         The corrected approximation. An exact machine holds none. It builds one on first access, with a warning, and
         does not use it in predictions. After loading from a file or a pickle it cannot be built.
-    correction_ : str
+    correction_ : str or float
         The correction that was used.
     n_negative_ : int
         Number of negative eigenvalues before the correction. If they are too many to count it is 1, and the warning
@@ -147,7 +149,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     rank: int | str = "auto"
     coupling: str = "shared"
     drop: float | str = "auto"
-    correction: str = "auto"
+    correction: Any = "auto"
     max_error: float | None = None
     max_memory: float | None = None
     dtype: Any = "auto"
@@ -236,7 +238,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         By default there is no y to validate. A y of None is a missing target, which is an error.
         """
-        one_of("correction", self.correction, self._corrections)
+        check_correction("correction", self.correction, self._corrections)
         self._check_shared()
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
@@ -348,6 +350,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     @property
     def _tuned(self) -> bool:
         return isinstance(self._width, str) and self._width == "tune"
+
+    def _needs_spectrum(self) -> str:
+        """What asks for the eigenvalues of a psd matrix too; nothing but for a few parameters."""
+        return "correction='square'" if self.correction == "square" else ""
 
     def _decide(self, objects: Any, kernel: Kernel, *, scored: bool = False) -> Route:
         """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
@@ -499,7 +505,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._approximation, self._uncorrected = corrected, a
         return corrected
 
-    def _warn_indefinite(self, kernel: Kernel, how: str, count: str, smallest: float) -> None:
+    def _warn_indefinite(self, kernel: Kernel, how: str | float, count: str, smallest: float) -> None:
         """Warn about negative eigenvalues and name the correction, unless correction="none" was passed."""
         if how == "none" and self.correction != "auto":
             return
@@ -551,7 +557,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         A kernel whose complete matrix is psd is not corrected.
         """
         assert isinstance(self.route_, Features)
-        how, scale = self.correction, 1.0
+        how = self.correction
+        scale = 1.0
         if how == "auto" and not self.n_negative_ and features.is_psd:
             how = "none"
         elif how == "auto":
@@ -587,7 +594,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             )
             objects, kernel = self._training
             raw = approximate(objects, kernel, n_jobs=self.n_jobs, random_state=self.random_state)
-            how = self.correction_ if self.correction_ in CORRECTIONS else "none"
+            how = "none" if self.correction_ in ("krein", "proxy") else self.correction_
             self._on_demand = raw, raw.corrected(how)
         return self._on_demand[1]
 

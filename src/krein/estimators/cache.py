@@ -124,7 +124,13 @@ def forget(a: Approximation) -> None:
 
 
 def clear_cache() -> None:
-    """Drop all cached approximations, and give free memory back to the system where the C library can."""
+    """Drop all cached approximations, and give free memory back to the system where the C library can.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.clear_cache()  # approximations that were kept for fits on equal data are gone
+    """
     with _lock:
         _kept.clear()
     with contextlib.suppress(AttributeError, OSError, TypeError):  # glibc alone has it

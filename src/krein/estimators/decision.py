@@ -24,7 +24,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 from sklearn.base import clone
-from sklearn.neighbors import NearestNeighbors
 from tqdm import tqdm
 
 from krein.approximation import Approximation
@@ -148,6 +147,8 @@ class NeighbourExpansion(KernelExpansion):
 
     @cached_property
     def _nearest(self) -> Any:
+        from sklearn.neighbors import NearestNeighbors  # not needed to import krein
+
         return NearestNeighbors(n_neighbors=1).fit(self.places)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,7 +187,7 @@ class FactoredExpansion:
         evaluator = Evaluator(a.kernel, chunk_entries=PREDICTED_ENTRIES)
         tasks = [
             (i, mine[part])
-            for i, mine in grouped(a.partition.assign(evaluator, objects))
+            for i, mine in grouped(a.blocks_of(evaluator, objects))
             for part in strips(len(mine), len(weights[i]), PREDICTED_ENTRIES)
         ]
 

@@ -18,8 +18,7 @@ from scipy.linalg import blas, lapack
 
 from krein.arrays import EPS, Array, stream
 from krein.errors import InputError, one_of, whole_number
-from krein.factorization.blocksparse import DENSE_LIMIT, SMALL, BlockSparse
-from krein.factorization.core import to_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL, BlockSparse, to_dense
 
 __all__ = [
     "Inertia", "Pairs", "Search", "as_matrix", "inertia", "leading", "leading_of_matrix", "product_with",

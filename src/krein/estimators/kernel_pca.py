@@ -30,8 +30,7 @@ from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT
-from krein.factorization.core import core_frobenius
+from krein.factorization.core import DENSE_LIMIT, core_frobenius
 from krein.kernels import Kernel, Precomputed, is_vectors
 from krein.kernels.collections import is_sparse
 from krein.policy import check_policy
@@ -166,6 +165,14 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         As in scikit-learn. Pickles and files of an exact fit with kernel="precomputed" do not hold the matrix.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(300, n_features=4, random_state=0).X
+    >>> components = krein.KernelPCA(n_components=2, kernel="rbf").fit_transform(X)
+    >>> components.shape
+    (300, 2)
     """
 
     n_components: int | None = None

@@ -23,8 +23,7 @@ from krein.estimators.eigenpairs import Search, as_matrix, leading
 from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import DENSE_LIMIT, SMALL
-from krein.factorization.core import has_spectrum, is_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows
@@ -68,6 +67,14 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         Number of features.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = krein.datasets.mixture(300, n_features=4, random_state=0).X
+    >>> features = krein.MEKA(n_blocks=3, rank=8, random_state=0).fit_transform(X)
+    >>> features.shape  # their inner products are the approximated kernel
+    (300, 24)
     """
 
     n_components: int | None = None

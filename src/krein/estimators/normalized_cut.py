@@ -1,22 +1,22 @@
-"""The normalised cut: similarities K in, the leading eigenvectors of their Laplacian out.
+"""The normalised cut: similarities K in, the leading eigenvectors of their graph Laplacian out.
 
-As in scikit-learn an object's similarity to itself is no part of the graph: A = D^(-1/2) (K - diag K) D^(-1/2) with D
-the row sums of K - diag K. (Counted in, a row far from all others would be the best cluster of all.)
+The graph has no self-loops, as in scikit-learn: A = D^(-1/2) (K - diag K) D^(-1/2), where D holds the row sums of
+K - diag K. (With self-loops the best cluster would be a single row far from all others.)
 
-`exact_cut` is for a dense K: Lanczos iteration on A itself where that converges within half the time of a
-factorization, as it does where clusters overlap, else on the inverse of σ I - A by its Cholesky factor.
+`exact_cut` takes a dense K. It uses Lanczos iteration on A if that converges within half the time of a factorization,
+which it does if clusters overlap. Otherwise it iterates on the inverse of σ I - A, by its Cholesky factor.
 
-`normalised_cut` is for K ~ U M Uᵀ. Taking a diagonal away costs A its low rank, but not its inverse: with
+`normalised_cut` takes K ~ U M Uᵀ. Without its diagonal A has no low rank, but its resolvent has: with
 E = σ D + diag K, Woodbury's formula gives
 
     (σ I - A)⁻¹ = D^(1/2) (E⁻¹ + E⁻¹U (M + M R (I - R M R)⁻¹ R M) UᵀE⁻¹) D^(1/2),    R² = UᵀE⁻¹U block by block,
 
-so a few steps of Lanczos on the inverse, at σ just above the spectrum, solve the eigenproblem with one gram and one
-r x r factorization. I - R M R is positive definite exactly if σ is above it: the factorization is the proof.
+so that a few steps of Lanczos iteration on the inverse, with σ just above the spectrum, need one Gram matrix and one
+r x r Cholesky factorization. I - R M R is positive definite if and only if σ is above the spectrum.
 
-A graph in more pieces than there are eigenvectors wanted has more of eigenvalue 1 than that, and Lanczos may not settle
-on any. A dense matrix, or few rows, are then decomposed as a whole; `Cut.n_pieces` says that the choice among the
-pieces was arbitrary.
+A graph with more connected components than wanted eigenvectors has the eigenvalue 1 more often than that, and Lanczos
+iteration may not converge. A dense matrix, or one of few rows, is then decomposed completely. `Cut.n_pieces` shows that
+the choice among the components was arbitrary.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from krein.arrays import EPS, Array, Indices, stream
 from krein.errors import InputError
 from krein.estimators.eigenpairs import Search, product_with, verified_lanczos
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse
-from krein.factorization.core import congruent, is_dense
+from krein.factorization.core import BlockSparse, congruent, is_dense
 
 __all__ = ["Cut", "Degrees", "degrees", "exact_cut", "normalised_cut"]
 
@@ -59,33 +58,36 @@ SHIFTS_ABOVE_ONE = (1e-5, 1e-3, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6)
 
 @dataclass(frozen=True, eq=False)
 class Degrees:
-    """Row sums without the diagonal, those that no cut can use replaced."""
+    """Degrees of the rows: sums of similarities without the diagonal. Those that are not positive are replaced."""
 
     sums: Array  # (n,), > 0
-    own: Array  # (n,), the diagonal
+    own: Array  # (n,), the diagonal of K
     n_nonpositive: int  # how many were replaced
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The embedding of the normalised cut: eigenvectors of A divided by the root of the degrees."""
+    """The embedding by the normalised cut: eigenvectors of A divided by the roots of the degrees."""
 
-    values: Array  # (p,) of A, descending; the Laplacian's are 1 minus these
+    values: Array  # (p,) eigenvalues of A, descending; those of the Laplacian are 1 minus these
     embedding: Array  # (n, p)
-    n_pieces: int  # of the graph: computed eigenvalues that are 1 to rounding
+    n_pieces: int  # connected components of the graph: eigenvalues found that are 1 up to rounding
 
 
 def degrees(f: Factorization, noise: float = SMALLEST_DEGREE) -> Degrees:
-    """Row sums of K - diag K; one that is not above ``noise`` times their median becomes the median.
+    """Return the row sums of K - diag K. One of at most ``noise`` times the median is replaced by the median.
 
-    The similarities of such a row cannot be distinguished from errors. A large degree leaves it unconnected.
+    The similarities of such a row cannot be distinguished from errors. With a large degree it is not connected.
     """
     own = f.diagonal() - f.shift
     return _usable(f.lift(f.core @ f.project(np.ones(f.shape[0]))) - own, own, noise)
 
 
 def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.0, seed: int = 0) -> Cut:
-    """The ``wanted`` leading eigenvectors of A, divided by the root of the degrees; n k + r² a step, and r³."""
+    """Return the ``wanted`` leading eigenvectors of A, divided by the roots of the degrees.
+
+    The cost is n k + r² for each step, and r³ once.
+    """
     n, root = f.shape[0], np.sqrt(d.sums)
 
     def dense() -> Cut:
@@ -114,7 +116,7 @@ def normalised_cut(f: Factorization, d: Degrees, wanted: int, *, tol: float = 0.
 
 
 def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tuple[Cut, Degrees]:
-    """The same for a dense symmetric matrix, which is overwritten."""
+    """Return the cut of a dense symmetric matrix, which is overwritten, and the degrees."""
     n, own = len(K), np.diag(K).copy()
     np.fill_diagonal(K, 0.0)
     d = _usable(K.sum(1), own, 0.0)
@@ -136,7 +138,7 @@ def exact_cut(K: Array, wanted: int, *, tol: float = 0.0, seed: int = 0) -> tupl
     found = _lanczos(product_with(A), sigma, solve, root, wanted, tol, seed, INVERSE_RESTARTS[0])
     if found is None:
         return _dense(A, root, wanted), d
-    if found.n_pieces == wanted:  # there may be more than the eigenvectors tell
+    if found.n_pieces == wanted:  # there may be more components than eigenvectors
         several = int((_pieces(A, EPS) > 1).sum())
         found = replace(found, n_pieces=max(wanted, several))
     return found, d
@@ -150,9 +152,9 @@ def _usable(sums: Array, own: Array, noise: float) -> Degrees:
 
 
 def _pieces(A: Array, tiny: float) -> Indices:
-    """The numbers of rows in the connected components of the graph whose edges are the entries of A beyond ``tiny``.
+    """Return the sizes of the connected components of the graph whose edges are the entries of A above ``tiny``.
 
-    Breadth-first, each row is visited once at most. If all entries are edges, one row is enough.
+    The search is breadth-first and visits each row at most once. If all entries are edges it visits one row.
     """
     left, sizes = np.ones(len(A), dtype=bool), []
     while left.any():
@@ -185,9 +187,9 @@ def _lanczos(
     seed: int,
     restarts: int,
 ) -> Cut | None:
-    """Lanczos on (σ I - A)⁻¹, whose largest eigenvalues are far apart: ARPACK's shift-and-invert mode.
+    """Run Lanczos iteration on (σ I - A)⁻¹, in ARPACK's shift-and-invert mode; None if it does not converge.
 
-    None where it does not converge: where they are not, because there are many of nearly one value.
+    It converges fast if the leading eigenvalues are distinct, and not if many of them are nearly equal.
     """
     options: dict[str, Any] = {"shape": (len(root), len(root)), "dtype": np.dtype(np.float64)}
     start = stream(seed, 30).uniform(-1.0, 1.0, len(root))
@@ -203,7 +205,7 @@ def _lanczos(
 
 
 def _ordered(values: Array, vectors: Array, root: Array) -> Cut:
-    """Largest eigenvalue first, D^(-1/2) applied, the largest entry of each column positive."""
+    """Return the cut: eigenvalues descending, D^(-1/2) applied, the largest entry of each column positive."""
     order = np.argsort(-values, kind="stable")
     embedding = vectors[:, order] / root[:, None]
     peak = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(len(values))]
@@ -220,7 +222,7 @@ def _resolvent(f: Factorization, d: Degrees) -> tuple[float, Callable[[Array], A
     for above in SHIFTS_ABOVE_ONE:
         sigma = 1.0 + above
         E = sigma * d.sums + d.own
-        if E.min() <= 0.0:  # a diagonal so negative that σ has to be larger
+        if E.min() <= 0.0:  # a negative diagonal needs a larger σ
             continue
         R = [_root(C) for C in f.gram(1.0 / E)]
         solve = _solver(congruent(f.core, R, f.ranks))
@@ -245,7 +247,7 @@ def _not_a_cut() -> InputError:
 
 
 def _solver(B: Array | BlockSparse) -> Callable[[Array], Array] | None:
-    """x -> (I - B)⁻¹ x, or None if that is not positive definite."""
+    """Return the function x -> (I - B)⁻¹ x, or None if I - B is not positive definite."""
     if not is_dense(B):
         rest = B.map_blocks(lambda i, j, block: -block, B.ranks)
         if rest.can_factor:
@@ -260,7 +262,10 @@ def _solver(B: Array | BlockSparse) -> Callable[[Array], Array] | None:
 
 
 def _factored_inverse(A: Array, sigma: float) -> Callable[[Array], Array] | None:
-    """x -> (σ I - A)⁻¹ x for a dense A by a Cholesky factor, or None if that is not positive definite; 8 n² bytes."""
+    """Return the function x -> (σ I - A)⁻¹ x of a dense A, or None if σ I - A is not positive definite.
+
+    The Cholesky factor takes 8 n² bytes.
+    """
     rest = np.negative(A)
     rest[np.diag_indices(len(A))] += sigma
     factor, failed = lapack.dpotrf(rest.T, lower=0, clean=0, overwrite_a=1)  # rest.T is rest in LAPACK's order

@@ -14,7 +14,6 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.gaussian_process import kernels as sk
 from sklearn.utils.validation import check_is_fitted
 
 from krein.errors import InputError
@@ -39,10 +38,8 @@ def fits_outside(fit: F) -> F:
 
     @wraps(fit)
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
-        limit = int(getattr(check_policy(self.policy), self._limit))
-        shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
         if type(X) is np.ndarray and self.memory_limit is None:
-            return fit(self, X, in_memory(y), *args, **options)
+            return fit(self, X, y if type(y) is np.ndarray else in_memory(y), *args, **options)
         if self.approximation is not None or self._precomputed or not _compares_vectors(self._similarity):
             if is_dask(X):
                 raise InputError(
@@ -51,6 +48,8 @@ def fits_outside(fit: F) -> F:
                 )
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
+        limit = int(getattr(check_policy(self.policy), self._limit))
+        shaped = {"memory_limit": self.memory_limit, "workdir": self.workdir, "n_jobs": self.n_jobs}
         with opened(X, y, most_read=limit, verbose=self.verbose, **shaped) as (rows, target, names):
             if isinstance(rows, RowPieces):
                 rows.survey  # noqa: B018  checks all rows
@@ -90,11 +89,9 @@ def _seeded(machine: Any, files: Any) -> Iterator[None]:
 
 def _compares_vectors(kernel: Any) -> bool:
     """Whether rows outside memory can be what this kernel compares; a function of the user's may compare anything."""
-    return (
-        kernel.compares == "vectors"
-        if isinstance(kernel, Kernel)
-        else kernel is None or isinstance(kernel, str | sk.Kernel)
-    )
+    if isinstance(kernel, Kernel):
+        return kernel.compares == "vectors"
+    return kernel is None or isinstance(kernel, str) or hasattr(kernel, "requires_vector_input")  # scikit-learn's
 
 
 def _columns_of(machine: Any, X: Any) -> Any:

@@ -22,12 +22,12 @@ from krein.approximation import Approximation
 from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
-from krein.errors import InputError, warn
+from krein.errors import InputError, is_number, warn
 from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import fits_outside, predicts_outside
-from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, solve_exactly, solve_factored
+from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, constrained, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
@@ -82,13 +82,13 @@ class LeastSquares:
 
     @property
     def unit(self) -> float:
-        """What all weights are, if they are the same, else 1: then they can be left to alpha."""
+        """The weight of all rows if they are equal, else 1. Equal weights are a factor of alpha."""
         low, high = float(self.weights.min()), float(self.weights.max())
         return low if low == high else 1.0
 
 
 class _Ridge(KernelMachine):
-    """What the regression and the classifier share."""
+    """Base class of the regressor and the classifier."""
 
     alpha: Any
     alphas: Any
@@ -100,22 +100,23 @@ class _Ridge(KernelMachine):
     _tunes: ClassVar[bool] = True
 
     def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
-        """Which rows take part: those without weight are left out before anything is built on them."""
+        """Return the rows that are used. Rows without weight are left out, if the matrix is still to be computed."""
         whole = self.approximation is not None or isinstance(kernel, Precomputed) or isinstance(objects, RowPieces)
         if weights.min() > 0.0 or whole:
             return slice(None)
         return np.flatnonzero(weights > 0.0)
 
     def _learn(self, objects: Any, kernel: Kernel, task: LeastSquares) -> Array:
-        """Set alpha_, what predicts and, with "loo", the scores; return the dual (n, p)."""
+        """Solve the problem: set ``alpha_``, the expansion and, for "loo", the scores; return the dual, (n, p)."""
         kept = task.weights > NEGLIGIBLE_WEIGHT * min(1.0, task.weights.max())
         task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
+        self._variance()  # refuses what is no variance before anything is built
         route = self._decide(objects, kernel, scored=True)
         chooser = self._chooser(task.targets, None if fixed is None else float(fixed.mean()))
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
-        few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # all are left out in turn
+        few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # leave-one-out on all rows
         if isinstance(route, Exact) and route.psd and not few:
             dual = self._learn_exactly(objects, kernel, task, fixed)
             if dual is not None:
@@ -131,7 +132,13 @@ class _Ridge(KernelMachine):
         if fixed is None:
             path = decompose(f, weights)
             fixed = self._choose_alpha(path, task, self._path(f, task.weights), f.shift, unit, a.seed)
-        dual, inner = solve_factored(f, weights, task.targets, (fixed + f.shift) / unit, path)
+        ridges: Array = (fixed + f.shift) / unit
+        factors: Array = np.ones(len(fixed))
+        if (variance := self._variance()) is not None:
+            path = decompose(f, weights) if path is None else path
+            ridges, factors = _constrained(f, weights, task.targets, ridges, path, variance)
+        dual, inner = solve_factored(f, weights, task.targets, ridges, path)
+        dual, inner = factors * dual, factors * inner
         if isinstance(self.route_, Exact):
             own = self._kernel if self._precomputed else a.kernel
             self._expansion: Any = KernelExpansion(
@@ -143,13 +150,13 @@ class _Ridge(KernelMachine):
         return dual
 
     def _learn_features(self, features: SimilarityFeatures, task: LeastSquares, fixed: Array | None) -> Array:
-        """The same with similarities as features; what is left open is chosen by rows held out."""
+        """Solve the problem with similarities as features. Open choices are made on held-out rows."""
         given = 1.0 if fixed is None else float(fixed.mean())
 
         def choose(names: tuple[str, ...]) -> tuple[str, float]:
             if fixed is None:
-                return "square", 1.0  # alpha will do
-            own = tuple(name for name in names if name != "shift")  # which is more alpha
+                return "square", 1.0  # the choice of alpha makes up for the scale
+            own = tuple(name for name in names if name != "shift")  # a shift is a larger alpha
             return choose_for_features(
                 features, task.targets, own, task="regression", alpha=given, weights=task.weights
             )
@@ -164,9 +171,9 @@ class _Ridge(KernelMachine):
         return dual if features.is_whole else self._expansion.weights  # of all objects, or of the landmarks
 
     def _learn_exactly(self, objects: Any, kernel: Kernel, task: LeastSquares, fixed: Array | None) -> Array | None:
-        """The same by a Cholesky factor of the kernel's own matrix; None if that is singular.
+        """Solve the problem with the kernel's own matrix by Cholesky factorization; None if the matrix is singular.
 
-        Alpha is chosen on some of the rows.
+        With "loo" alpha is chosen on a sample of the rows.
         """
         n, policy = len(task.targets), check_policy(self.policy)
         if fixed is None:
@@ -179,7 +186,7 @@ class _Ridge(KernelMachine):
             )  # fmt: skip
             fixed = self._choose_alpha(decompose(few, weights), left_out, self._path(few, weights), 0.0, 1.0, 0)
         objects = self._use_exactly(objects, kernel)
-        decomposable = n <= policy.exact_rows  # then an eigendecomposition loses less
+        decomposable = n <= policy.exact_rows  # an eigendecomposition is affordable, and more accurate
         dual = solve_exactly(
             kernel, objects, task.weights, task.targets, fixed, bearable=SMALL_LOSS if decomposable else LARGEST_LOSS
         )  # fmt: skip
@@ -194,6 +201,16 @@ class _Ridge(KernelMachine):
         self._expansion = KernelExpansion(self._kernel, copied(objects), dual)
         return dual
 
+    def _needs_spectrum(self) -> str:
+        return super()._needs_spectrum() if self._variance() is None else "a variance constraint"
+
+    def _variance(self) -> float | None:
+        """The mean square that fitted values shall have, if it is given."""
+        variance = getattr(self, "variance", None)
+        if variance is not None and not (is_number(variance) and variance > 0.0):
+            raise InputError(f"variance must be a number above 0, or None; got {variance!r}.")
+        return None if variance is None else float(variance)
+
     def _choose_alpha(
         self, path: RidgeEigensystem | Factored, task: LeastSquares, alphas: Array, shift: float, unit: float, seed: int
     ) -> Array:
@@ -207,7 +224,7 @@ class _Ridge(KernelMachine):
         return np.full(n_targets, self.alpha_)
 
     def _fixed_alpha(self, n_targets: int) -> Array | None:
-        """One alpha per target, or None where they are to be chosen."""
+        """Return one alpha per target, or None if alpha is to be chosen."""
         if isinstance(self.alpha, str):
             if self.alpha != "loo":
                 raise InputError(f'alpha must be a number of at least 0, one per target, or "loo"; got {self.alpha!r}.')
@@ -223,7 +240,7 @@ class _Ridge(KernelMachine):
         return np.broadcast_to(alpha, n_targets)
 
     def _path(self, f: Factorization, weights: Array) -> Array:
-        """The alphas to choose from, ascending."""
+        """Return the candidates of alpha, ascending."""
         if self.alphas is None:
             if np.all(weights == weights[0]):  # U is orthonormal: the mean of the diagonal is the core's
                 own = sum(float(np.trace(block)) for block in f.core_diagonal_blocks()) / f.shape[0]
@@ -239,10 +256,10 @@ class _Ridge(KernelMachine):
         return alphas
 
     def _judge(self, a: Approximation, task: LeastSquares, fixed: Array | None) -> str:
-        """The correction with the best score on held-out rows (`choose_correction`).
+        """Return the correction with the best score on held-out rows (`choose_correction`).
 
-        Each is scored at the given alpha, or at the one that leave-one-out chooses for it. A shift is no candidate: it
-        is a larger alpha.
+        Each is scored at the given alpha, or at the one that leave-one-out chooses for it. "shift" is not a candidate,
+        because it is a larger alpha.
         """
         f = a.factorization
         if not has_spectrum(f.core):
@@ -259,7 +276,7 @@ class _Ridge(KernelMachine):
         return judge_for(answers, kind, learner="ridge", strength=strengths, names=CANDIDATES, seed=a.seed)(a)
 
     def _each(self, a: Approximation, task: LeastSquares) -> dict[str, float]:
-        """The alpha that leave-one-out takes after each correction: all have the same eigenvectors."""
+        """Return the alpha that leave-one-out chooses after each correction. All have the same eigenvectors."""
         f, unit, found = a.factorization, task.unit, {}
         system = eigensystem(f.core, f.ranks)
         weights = task.weights if unit == 1.0 else np.ones(f.shape[0])
@@ -273,7 +290,7 @@ class _Ridge(KernelMachine):
 
     @property
     def X_fit_(self) -> Any:
-        """What was fitted: the objects, or the matrix of their similarities."""
+        """The training objects, or the matrix of their similarities."""
         check_is_fitted(self)
         if self._precomputed:
             kernel: Any = self._training[1] if hasattr(self, "_training") else self.approximation_.kernel
@@ -287,8 +304,24 @@ class _Ridge(KernelMachine):
         return values
 
 
+def _constrained(
+    f: Factorization, weights: Array, y: Array, ridges: Array, path: RidgeEigensystem | Factored, variance: float
+) -> tuple[Array, Array]:
+    """The penalties and factors with which ridge has the variance, target by target."""
+    largest = max(abs(f.ends().largest), abs(f.ends().smallest)) * float(weights.max())
+    found = []
+    for j, t in enumerate(ridges.tolist()):
+        if t <= 0.0:
+            raise InputError(f"A variance constraint needs alpha above 0; got {t:g}.")
+        column = y[:, [j]]
+        found.append(
+            constrained(lambda p, b=column: path.solve(b, p)[:, 0], weights, y[:, j], t, variance, largest)  # type: ignore[misc]
+        )
+    return np.array([p for p, _ in found]), np.array([c for _, c in found])
+
+
 def _scores(path: RidgeEigensystem | Factored, task: LeastSquares, ridges: Array, seed: int) -> list[Score]:
-    """The score of rows left out at each alpha."""
+    """Return the leave-one-out score of each alpha."""
     n, p = task.targets.shape
     most = min(LOO_ROWS, LOO_ENTRIES // (p * len(ridges))) if isinstance(path, RidgeEigensystem) else LOO_SOLVES
     rows = None if n <= most else np.sort(stream(seed, 17).choice(n, most, replace=False))
@@ -297,7 +330,7 @@ def _scores(path: RidgeEigensystem | Factored, task: LeastSquares, ridges: Array
 
 
 def _best(scores: list[Score]) -> int:
-    """The place of the best score; the best tie-breaker among those that noise alone tells from it, or the last."""
+    """Return the place of the best score. Among ties the largest ``tie`` decides, and then the last place."""
     means = np.array([s.values.mean() for s in scores])
     if not np.isfinite(means).any():
         raise InputError("No alpha leaves a system that can be solved. Pass larger alphas.")
@@ -323,6 +356,10 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[mis
     correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
         How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
         validated score. "shift" has the same effect as a larger alpha.
+    variance : float or None, default=None
+        Mean square that the predictions of the training rows shall have: the variance constraint of Oglic and Gärtner
+        (2018), by which a fit to centred targets does not shrink towards 0. The solution is ridge with another alpha,
+        times a factor. It takes an eigendecomposition or an approximation.
     kernel : str, Kernel or callable, default="linear"
     gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
@@ -368,6 +405,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
     gamma: Any = None
     coef0: float = 1.0
     alphas: Any = None
+    variance: float | None = None
 
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:
@@ -396,7 +434,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
 
     @predicts_outside
     def predict(self, X: Any) -> Array:
-        """The values at X, (n,) or (n, n_targets)."""
+        """Return the predicted values, (n,) or (n, n_targets)."""
         values = self._values(X)
         return values[:, 0] if self._flat else values
 
@@ -435,6 +473,19 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         Leave-one-out accuracy of each candidate.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_clusters=3, n_classes=2, random_state=0)
+    >>> machine = krein.KernelRidgeClassifier(random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.score(data.X[200:], data.y[200:]) > 0.8
+    True
+    >>> type(machine.route_).__name__  # few rows: the kernel's own matrix
+    'Exact'
+    >>> machine = krein.KernelRidgeClassifier(n_blocks=3, rank=16, random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.approximation_.factorization.n_blocks
+    3
     """
 
     alpha: Any = "loo"
@@ -482,19 +533,19 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
 
     @predicts_outside
     def decision_function(self, X: Any) -> Array:
-        """(n,) for two classes, above 0 for the second; else (n, n_classes), highest for the class predicted."""
+        """Return decision values: (n,) for two classes, positive for the second, else (n, n_classes)."""
         values = self._values(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
     @predicts_outside
     def predict(self, X: Any) -> Any:
-        """The class of each object."""
+        """Return the class of each object."""
         values = self.decision_function(X)
         return self.classes_[_decided(values.reshape(len(values), -1))]
 
 
 def _decided(values: Array) -> Indices:
-    """The place of the class that values of shape (n, 1) or (n, n_classes) stand for."""
+    """Return the place of the predicted class, from decision values of shape (n, 1) or (n, n_classes)."""
     return np.asarray(values.argmax(1) if values.shape[1] > 1 else (values[:, 0] > 0.0).astype(np.intp))
 
 

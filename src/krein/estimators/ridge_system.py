@@ -1,17 +1,19 @@
 """Ridge for given alphas: on the factored matrix, or exactly with the kernel's own matrix by Cholesky factorization.
 
 In: a factorization, or a kernel and objects; weights, targets and one t = alpha + shift for each of them. Out: the dual
-(K + t W⁻¹)⁻¹ y.
+(K + t W⁻¹)⁻¹ y. With a variance constraint it is the dual of another t, times a factor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
+from scipy.optimize import brentq
 
 from krein.arrays import EPS, Array
 from krein.errors import InputError, warn
@@ -21,7 +23,7 @@ from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import precise, rows
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose, rounding_of
 
-__all__ = ["solve_exactly", "solve_factored"]
+__all__ = ["constrained", "solve_exactly", "solve_factored"]
 
 # The error of a prediction that single precision may cause, relative to y. It is also the limit for rounding in double
 # precision where an eigendecomposition is affordable instead.
@@ -42,15 +44,18 @@ SINGLE_EPS = float(np.finfo(np.float32).eps)
 SMALL_RESIDUAL = 1e-10
 REFINEMENT_STEPS = 20
 KERNEL_STEPS = 3
+# The penalty of a variance constraint is sought within this factor of the largest eigenvalue.
+PENALTY_RANGE = 1e12
 
 
 def solve_factored(
     f: Factorization, weights: Array, y: Array, ridges: Array, path: RidgeEigensystem | Factored | None = None
 ) -> tuple[Array, Array]:
-    """(K + t W⁻¹)⁻¹ y, column by column where t differs, and M Uᵀ times that, (r, p); ``path`` if it is there already.
+    """Return the dual (K + t W⁻¹)⁻¹ y, one t per column, and M Uᵀ times the dual, (r, p).
 
-    The second is Uᵀ(y - t W⁻¹ dual) where t is small: as good as y is, while a product with the dual, whose part off
-    the span of U is as large as y / t, would have an error of rounding times the largest eigenvalue over t.
+    ``path`` is the eigensystem, if it is known. For a small t the second result is computed as Uᵀ(y - t W⁻¹ dual),
+    which is as accurate as y. In the product with the dual, whose part outside the span of U is as large as y / t,
+    rounding would be multiplied by the largest eigenvalue over t.
     """
     plain = bool(np.all(weights == 1.0))
     dual, inner = np.empty(y.shape), np.empty((f.rank, y.shape[1]))
@@ -59,7 +64,7 @@ def solve_factored(
     for t in np.unique(ridges).tolist():
         mine = ridges == t
         solved, regular = None, True
-        with contextlib.suppress(InputError):  # singular: there may be least squares
+        with contextlib.suppress(InputError):  # singular: least squares are tried below
             if not plain:
                 solved = _solve_weighted(f, weights, y[:, mine], t)
             elif path is None and t > rounding_of(f.rank, size):
@@ -83,10 +88,39 @@ def solve_factored(
     return dual, inner
 
 
-def _solve_weighted(f: Factorization, weights: Array, y: Array, t: float) -> Array | None:
-    """(K + t W⁻¹)⁻¹ y by Cholesky factors, which weights of any range leave accurate; None if K is not psd enough.
+def constrained(
+    solve: Callable[[float], Array], weights: Array, y: Array, t: float, variance: float, largest: float
+) -> tuple[float, float]:
+    """Return t' and c such that c times ridge with the penalty t' is ridge with the penalty t and this variance.
 
-    An eigendecomposition has an error of rounding times the largest weight over t.
+    That minimises |f - y|² + t |f|² among the f whose values at the rows have the mean square ``variance`` (Oglic and
+    Gärtner 2018). A multiplier m of the constraint gives (1 + m) f + t K⁻¹ f = y, which is ridge with t' = t / (1 + m),
+    times t' / t. The mean square grows with t', from 0 to that of K y / t. ``solve`` returns the dual of y, (n,), for a
+    penalty; ``largest`` is the largest eigenvalue.
+    """
+    share, wanted = weights / weights.sum(), math.sqrt(variance)
+
+    def excess(log: float) -> float:
+        penalty = math.exp(log)
+        fitted = y - penalty * np.divide(solve(penalty), weights, out=np.zeros_like(y), where=weights > 0.0)
+        return float(penalty / t * math.sqrt(share @ fitted**2) - wanted)
+
+    low, high = (math.log(max(largest, t) * limit) for limit in (1.0 / PENALTY_RANGE, PENALTY_RANGE))
+    top = excess(high)
+    if top < 0.0:
+        raise InputError(
+            f"With this alpha, values fitted to y have a mean square of at most {(top + wanted) ** 2:.4g}; got "
+            f"variance={variance:g}. Pass a smaller alpha or variance."
+        )
+    penalty = math.exp(brentq(excess, low, high, xtol=1e-13, rtol=1e-13)) if excess(low) < 0.0 else math.exp(low)
+    return penalty, penalty / t
+
+
+def _solve_weighted(f: Factorization, weights: Array, y: Array, t: float) -> Array | None:
+    """Return (K + t W⁻¹)⁻¹ y by Cholesky factors, or None if there are none.
+
+    They are accurate for weights of any range. The error of an eigendecomposition is rounding times the largest weight
+    over t.
     """
     if weights.min() <= 0.0 or t <= 0.0:
         return None
@@ -115,12 +149,12 @@ def solve_exactly(
     single_rows: int = SINGLE_ROWS,
     bearable: float = LARGEST_LOSS,
 ) -> Array | None:
-    """(K + t W⁻¹)⁻¹ y for y of shape (n, p), t one of ``ridges`` for each column, by Cholesky factorization.
+    """Return (K + t W⁻¹)⁻¹ y for y of shape (n, p) by Cholesky factorization, with one t of ``ridges`` per column.
 
-    None where that is singular, or so nearly that rounding would cost predictions more than ``bearable`` of y. Above
-    ``single_rows`` rows the factor has single precision, half the memory and half the time, and the solution is refined
-    to double precision; where that does not converge, the factor has double precision after all. Rows without weight
-    have the coefficient 0.
+    The result is None if the matrix is singular, or if rounding may change predictions by more than ``bearable`` times
+    y. Above ``single_rows`` rows the factor has single precision, which takes half the memory and half the time, and
+    the solution is refined to double precision. If that does not converge, the factor has double precision. Rows
+    without weight have the coefficient 0.
     """
     dual = np.zeros(y.shape)
     used = np.flatnonzero(weights > 0.0)
@@ -131,7 +165,7 @@ def solve_exactly(
         dual[used] = found
         return dual
     n, objects = len(y), precise(objects)
-    units = np.abs(y).max(axis=0, initial=0.0)  # targets of any scale
+    units = np.abs(y).max(axis=0, initial=0.0)  # so that no scale of y overflows
     y = y / np.where(units > 0.0, units, 1.0)
     for t in np.unique(ridges):
         mine = ridges == t
@@ -156,7 +190,7 @@ def solve_exactly(
 
 
 class _Dense:
-    """K + diag(ridge) as a dense matrix: filled tile by tile, factored in place."""
+    """The dense matrix K + diag(ridge), which is filled tile by tile and factored in place."""
 
     def __init__(self, evaluator: Evaluator, objects: Any, ridge: Array) -> None:
         self.evaluator, self.objects, self.ridge = evaluator, objects, ridge
@@ -165,7 +199,7 @@ class _Dense:
 
     @property
     def suits_single(self) -> bool:
-        """Whether single precision holds the matrix' values."""
+        """Whether single precision can represent the values of the matrix."""
         return 1e-30 < self.largest < 1e30 and float(self.ridge.max(initial=0.0)) < 1e30
 
     def solve_double(self, y: Array) -> Array | None:
@@ -176,9 +210,9 @@ class _Dense:
     def solve_single(self, y: Array) -> Array | None:
         """The solution by a factor in single precision, 4 n² bytes, refined in double precision; None if it fails.
 
-        The factor takes one triangle of the array and leaves the kernel's values, rounded, in the other: against those
-        the residual is brought to nothing first. What rounding them has cost is then made good against the kernel's
-        own values, if it is more than predictions may lose.
+        The factor is stored in one triangle of the array, and the rounded values of the kernel stay in the other. The
+        solution is first refined against these. If their rounding may change predictions too much, it is then refined
+        against the kernel's own values.
         """
         factor = self._factored(np.float32)
         if factor is None:
@@ -204,7 +238,7 @@ class _Dense:
         return None
 
     def _factored(self, dtype: Any) -> Array | None:
-        """The matrix with its Cholesky factor in the lower triangle; None if it has none, to rounding."""
+        """Return the matrix with its Cholesky factor in the lower triangle, or None if it is singular."""
         n = len(self.ridge)
         A = np.empty((n, n), dtype=dtype)
         step = max(1, TILE_ENTRIES // n)
@@ -217,7 +251,7 @@ class _Dense:
         return A if _factor_in_place(A) else None
 
     def _refined(self, factor: Array, y: Array, norms: Array) -> Array | None:
-        """The solution against the rounded kernel, to double precision; None if the residual does not fall."""
+        """Return the solution for the rounded kernel, in double precision, or None if it does not converge."""
         x, rest, before = np.zeros(y.shape), y, math.inf
         for _ in range(REFINEMENT_STEPS):
             size = np.linalg.norm(rest, axis=0) / norms
@@ -232,7 +266,7 @@ class _Dense:
         return None
 
     def _rounded_product(self, factor: Array, x: Array) -> Array:
-        """(K + diag(ridge)) x with K's values above the diagonal of the array."""
+        """Return (K + diag(ridge)) x, with the rounded values of K above the diagonal of the array."""
         out, n = (self.own + self.ridge)[:, None] * x, len(x)
         step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):
@@ -244,7 +278,7 @@ class _Dense:
         return out
 
     def _product(self, x: Array) -> Array:
-        """(K + diag(ridge)) x with the kernel's own values."""
+        """Return (K + diag(ridge)) x with the kernel's own values."""
         out, n = self.ridge[:, None] * x, len(x)
         step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):  # one triangle serves both sides
@@ -260,5 +294,5 @@ def _factor_in_place(A: Array) -> bool:
     diagonal = np.diagonal(A).astype(np.float64)
     factorize = lapack.dpotrf if A.dtype == np.float64 else lapack.spotrf
     _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
-    left = np.square(np.diagonal(A).astype(np.float64))  # of each row, what the rows before do not say
+    left = np.square(np.diagonal(A).astype(np.float64))  # squared pivots
     return not failed and bool((left > SINGULAR_PIVOT * np.finfo(A.dtype).eps * diagonal).all())

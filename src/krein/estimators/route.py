@@ -132,8 +132,9 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     eigendecomposition and case 8 does not apply.
 
     "The kernel is psd" means that it is declared psd; of a given matrix, that it has a Cholesky factor.
-    ``correction="square"`` changes psd matrices too, so it needs the eigendecomposition of case 6, or an
-    approximation. Cases 9 and 10 do not apply to a given correction that they do not have.
+    ``correction="square"`` and a proxy matrix change psd matrices too, and a ``variance`` of ridge takes many
+    solutions. They need the eigendecomposition of case 6, or an approximation. Cases 9 and 10 do not apply to a given
+    correction that they do not have.
     """
     if getattr(machine, "refine", None) == "exact" and kernel.traits.psd is False:
         raise IndefiniteError(
@@ -154,7 +155,8 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         return ByScore(request, given) if scored else ByError(request, given)
     if isinstance(objects, RowPieces):
         return _outside(objects, kernel, request, policy, scored)
-    psd = solvable and machine.correction != "square" and is_psd(kernel, objects, policy)
+    reason = machine._needs_spectrum()
+    psd = solvable and not reason and is_psd(kernel, objects, policy)
     if n <= policy.exact_rows:
         return Exact(psd, f"{n} rows are no more than policy.exact_rows = {policy.exact_rows}")
     dimension = _feature_dimension(kernel, objects)
@@ -166,10 +168,12 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     if psd and n <= limit and (vectors or cost.affords_all):
         return Exact(True, f"the kernel is psd and {n} rows are no more than {name} = {limit}")
     learns = scored and solvable and machine._learns_features and getattr(machine, "refine", "auto") == "auto"
+    learns = learns and reason in ("", "correction='square'")
     if learns and not psd and cost.affords_all:
         small = n <= policy.eigen_rows
         possible = ("flip", "clip", "square", "shift") if small else ("square", "shift")
-        if machine.correction in ("auto", *possible, *(("krein",) if small else ())):
+        weighed = not isinstance(machine.correction, str)
+        if machine.correction in ("auto", *possible) or (small and (weighed or machine.correction == "krein")):
             return Features(n, cost.gram_rows, False, f"{cost.why}, so all are used", possible)
     if not vectors:
         if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
@@ -180,7 +184,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     why = f"{n} rows are more than {name} = {limit}"
     if not psd:
         known = "the kernel is not known to be psd" if solvable else "the exact system is singular to rounding"
-        known = "correction='square' needs all eigenvalues" if machine.correction == "square" else known
+        known = f"{reason} needs all eigenvalues" if reason else known
         why = f"{known}, and {n} rows are more than policy.exact_rows = {policy.exact_rows}"
     if scored:
         return ByScore(request, why)

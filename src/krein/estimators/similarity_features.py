@@ -145,7 +145,7 @@ class SimilarityFeatures:
     near: Neighbours | None
     seed: int
     scores: tuple[LandmarkScore, ...] = ()  # of fewer landmarks and of these
-    correction: str = "square"  # or "none", "shift", "clip", "flip": what is done to K, where all of it is known
+    correction: str | float = "square"  # or any other (`krein.correct`), where all of K is known
 
     @property
     def is_whole(self) -> bool:

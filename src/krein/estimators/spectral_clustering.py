@@ -261,6 +261,16 @@ random_state, n_jobs, verbose, memory_limit, workdir
         Eigenvalues of the normalised Laplacian, ascending.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(size=(50, 2)), rng.normal(size=(50, 2)) + 8.0])
+    >>> labels = krein.SpectralClustering(n_clusters=2, gamma=0.5, random_state=0).fit_predict(X)
+    >>> len(set(labels[:50])), len(set(labels[50:])), bool(labels[0] != labels[-1])
+    (1, 1, True)
     """
 
     n_clusters: int = 8

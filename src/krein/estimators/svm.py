@@ -54,7 +54,7 @@ from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact_svm import solve_classes, solve_exactly
 
-__all__ = ["SVC", "SVR", "OneClassSVM"]
+__all__ = ["SVC", "SVR", "OneClassSVM", "columns", "finite_C"]
 
 # A dual on a factorization is solved as a dense matrix, by LIBSVM, up to DENSE_ROWS rows. The factored solver is faster
 # with more than ROWS_PER_RANK rows per rank.
@@ -148,7 +148,7 @@ class SupportVectorMachine(KernelMachine):
         if self.refined_:
             objects = self._use_exactly(objects, kernel)
             duals = self._exact_duals(kernel, objects, tasks, starts)
-            coefficients = _columns(tasks, duals, count_objects(objects))
+            coefficients = columns(tasks, duals, count_objects(objects))
             self._expansion: Any = KernelExpansion(self._kernel, objects, coefficients)
         elif isinstance(self.route_, Features):
             assert chooser is not None  # there is a target
@@ -197,7 +197,7 @@ class SupportVectorMachine(KernelMachine):
                     duals += self._exact_duals(G, own, [replace(one, rows=own)], [start])
             else:
                 duals = self._exact_duals(Linear(), features.vectors(scale), tasks, starts)
-        coefficients = _columns(tasks, duals, n)
+        coefficients = columns(tasks, duals, n)
         self._expansion = features.expansion(self._kernel, coefficients, scale)
         return duals, coefficients
 
@@ -225,7 +225,7 @@ class SupportVectorMachine(KernelMachine):
         duals = [self._factored_dual(a, f, K, task, start) for task, start in zip(tasks, starts, strict=True)]
         if self.refined_:
             duals = self._exact_duals(a.kernel, a.objects, tasks, duals)
-        coefficients = _columns(tasks, duals, f.shape[0])
+        coefficients = columns(tasks, duals, f.shape[0])
         self._expansion = self._factored_expansion(a, f, coefficients)
         if exact:
             self._forget_matrix()
@@ -372,14 +372,14 @@ def _positive_weights(sample_weight: Any) -> Array | None:
     return check_weights(np.maximum(weights, 0.0), len(weights))
 
 
-def _finite_C(C: Any) -> float:
+def finite_C(C: Any) -> float:
     """Return C, or the number that replaces an infinite one."""
     if not (isinstance(C, int | float | np.number) and not isinstance(C, bool) and C > 0):
         raise InputError(f"C must be a number above 0; got {C!r}.")
     return min(float(C), LARGEST_C)
 
 
-def _columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:
+def columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:
     """The coefficients of all rows, one column per dual."""
     out = np.zeros((n, len(tasks)))
     for p, (task, dual) in enumerate(zip(tasks, duals, strict=True)):
@@ -647,6 +647,19 @@ n_iter_, shape_fit_
         Parameters of the sigmoids, with ``probability=True``.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import krein
+    >>> data = krein.datasets.mixture(300, n_features=4, n_clusters=3, n_classes=2, random_state=0)
+    >>> machine = krein.SVC(random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.score(data.X[200:], data.y[200:]) > 0.8
+    True
+    >>> type(machine.route_).__name__  # few rows: the kernel's own matrix
+    'Exact'
+    >>> machine = krein.SVC(n_blocks=3, rank=16, random_state=0).fit(data.X[:200], data.y[:200])
+    >>> machine.approximation_.factorization.n_blocks
+    3
     """
 
     _: KW_ONLY
@@ -655,7 +668,7 @@ n_iter_, shape_fit_
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
         """Fit to X (n, d) and labels y (n,). Rows of weight 0 or less are ignored."""
-        self._fit(X, y, sample_weight, _finite_C(self.C))
+        self._fit(X, y, sample_weight, finite_C(self.C))
         return self
 
 
@@ -693,7 +706,7 @@ class Regressor(RegressorMixin, _OneDual):  # type: ignore[misc]
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit to X (n, d) and numbers y (n,). Rows of weight 0 or less are ignored."""
-        given, C = _positive_weights(sample_weight), _finite_C(self.C)
+        given, C = _positive_weights(sample_weight), finite_C(self.C)
         self._check_solver()
         objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
         y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
@@ -742,6 +755,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, selection_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> machine = krein.SVR(C=10.0).fit(x, np.sin(x[:, 0]))
+    >>> machine.score(x, np.sin(x[:, 0])) > 0.95
+    True
     """
 
     _: KW_ONLY
@@ -782,6 +804,15 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.svm.SVC`.
     route_, approximation_, correction_, n_negative_, relative_error_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> machine = krein.OneClassSVM(nu=0.1).fit(X)
+    >>> machine.predict([[0.0, 0.0], [9.0, 9.0]])
+    array([ 1, -1])
     """
 
     _: KW_ONLY

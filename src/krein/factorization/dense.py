@@ -1,8 +1,6 @@
-"""Dense symmetric matrices, single or stacked: solves, determinants, eigenvalues and bounds."""
+"""Dense symmetric matrices: solves, determinants and eigenvalues, and the errors of singular and indefinite ones."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import scipy.linalg
@@ -19,10 +17,6 @@ __all__ = [
     "logdet",
     "singular",
     "solve",
-    "spectral_norm_bounds",
-    "stacked",
-    "strips",
-    "unstacked",
 ]
 
 
@@ -101,37 +95,3 @@ def indefinite(smallest: float) -> IndefiniteError:
         f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
         f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
     )
-
-
-def stacked(blocks: list[Array], square: bool) -> Array:
-    """(m, a, b); of ``square`` blocks that are diagonal to the last bit (m, a): a numbers for a²."""
-    if square and len(blocks[0]) > 1 and all(np.count_nonzero(b) == np.count_nonzero(b.diagonal()) for b in blocks):
-        return np.stack([b.diagonal() for b in blocks])
-    return np.stack(blocks)
-
-
-def unstacked(values: Array) -> Array:
-    """(m, a, b), the blocks that `stacked` was given."""
-    return values if values.ndim == 3 else np.where(np.eye(values.shape[1], dtype=bool), values[:, :, None], 0.0)
-
-
-def strips(stack: Array) -> Iterator[tuple[Array, Array]]:
-    """Parts of stacked blocks (m, a, b), each beside the same part of the transposes where the blocks are square."""
-    m, a, b = stack.shape
-    step = max(1, 2**20 // max(1, b if m == 1 else a * b))
-    for start in range(0, a if m == 1 else m, step):
-        here = slice(start, start + step)
-        if m == 1:
-            yield stack[:, here], stack[:, :, here].transpose(0, 2, 1) if a == b else stack[:, here]
-        else:
-            yield stack[here], stack[here].transpose(0, 2, 1)
-
-
-def spectral_norm_bounds(values: Array) -> Array:
-    """Upper bounds of the spectral norms of stacked blocks (m, a, b): Frobenius, or sqrt(|.|_1 |.|_inf) if less."""
-    size = np.abs(values)
-    peak = size.max((1, 2), initial=0.0)
-    peak[peak == 0.0] = 1.0
-    size = size / peak[:, None, None]  # no square over- or underflows
-    mixed = np.sqrt(size.sum(1).max(1, initial=0.0) * size.sum(2).max(1, initial=0.0))
-    return np.asarray(peak * np.minimum(np.sqrt((size**2).sum((1, 2))), mixed))

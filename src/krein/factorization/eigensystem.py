@@ -14,8 +14,7 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
-from krein.factorization.blocksparse import DENSE_LIMIT, BlockSparse
-from krein.factorization.core import is_dense
+from krein.factorization.core import DENSE_LIMIT, BlockSparse, is_dense
 from krein.factorization.dense import eigh
 
 __all__ = ["Component", "Eigensystem", "eigensystem"]

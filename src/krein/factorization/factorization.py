@@ -19,9 +19,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from krein.arrays import EPS, Array, Indices, check_indices
 from krein.errors import InputError
-from krein.factorization.bases import Bases
-from krein.factorization.blocksparse import BlockSparse, Ends
+from krein.factorization.bases import Bases, compress, dtype_name, orthonormalise
 from krein.factorization.core import (
+    BlockSparse,
+    Ends,
     as_core,
     check_symmetric,
     congruent,
@@ -38,7 +39,6 @@ from krein.factorization.core import (
 )
 from krein.factorization.dense import is_diagonal
 from krein.factorization.pieces import PieceBases
-from krein.factorization.storage import compress, dtype_name, orthonormalise
 
 __all__ = ["EPS", "Factorization"]
 

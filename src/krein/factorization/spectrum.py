@@ -16,8 +16,7 @@ from tqdm import tqdm
 
 from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
-from krein.factorization.blocksparse import DENSE_LIMIT
-from krein.factorization.core import is_dense, map_entries, to_dense
+from krein.factorization.core import DENSE_LIMIT, is_dense, map_entries, to_dense
 from krein.factorization.dense import has_cholesky
 from krein.factorization.factorization import Factorization
 
@@ -88,6 +87,14 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
     Vectors are not reorthogonalised, so only two are kept. This causes spurious Ritz values. After Cullum and
     Willoughby, a simple eigenvalue of the tridiagonal T that is also one of T without its first row and column is
     spurious, and ignored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> found = krein.lanczos(np.diag(np.linspace(-1.0, 5.0, 200)), random_state=0)
+    >>> abs(found.smallest + 1.0) <= found.residual
+    True
     """
     n = _check_operator(operator)
     if iterations is not None and not (isinstance(iterations, int | np.integer) and iterations >= 1):
@@ -209,6 +216,15 @@ def gershgorin(matrix: Any, n_rows: int | None = None, random_state: Any = None)
     GershgorinBound
         If all rows are used, ``lower`` is Gershgorin's bound. Otherwise it is the weaker bound that follows from
         |K_ij| <= (|U| |M| |U|ᵀ)_ij, which costs one product and holds for all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> f = krein.approximate(X, krein.RBF(gamma=0.5), n_blocks=2, rank=5, random_state=0).factorization
+    >>> krein.gershgorin(f).lower <= f.smallest_eigenvalue()
+    True
     """
     if not (hasattr(matrix, "shape") and hasattr(matrix, "rows")):
         raise InputError(f"gershgorin needs a matrix with shape and rows(indices); got {type(matrix).__name__}.")

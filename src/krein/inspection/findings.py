@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from krein.arrays import Array, Indices
-from krein.choosing.candidates import si
+from krein.errors import si
 
 __all__ = ["BlockShare", "CorrectionScore", "Estimate", "Forecast", "Inspection", "RankScore", "SizeTrend"]
 
@@ -91,6 +91,13 @@ class Inspection:
     """How indefinite a similarity is, how its objects group, and what that means for learning with it.
 
     Numbers are of ``n_sampled`` objects drawn at random; where these are all of them, they are exact.
+
+    Examples
+    --------
+    >>> import krein
+    >>> found = krein.inspect(["tree", "three", "free", "cat", "cart", "car"], krein.EditSimilarity())
+    >>> found.psd, found.constant_diagonal
+    (True, True)
     """
 
     kernel: str

@@ -1,11 +1,11 @@
-"""A sample's matrix in, its measures with error bars out.
+"""Measures of a sample's matrix, with confidence intervals.
 
-A measure of m objects is uncertain because others might have been drawn. Subsets of the sample tell how much: of b out
-of m objects a mean has the variance s² (1 / b - 1 / m), that of m has s² / m, so the standard deviation among subsets
-times sqrt(b / (m - b)) is the standard error, and sqrt(1 - m / n) of it where there are only n. With three quarters of
-the objects, 95 % intervals of the negative share held in 87 to 98 % of samples of four matrices, and in 1 % of a fifth,
-where few samples have a negative eigenvalue at all. Halves were tried first: a share that grows with the number of
-objects varies less among fewer. docs/inspect.md has what was compared.
+A measure of m objects is uncertain because other objects might have been drawn. Its standard error is estimated from
+subsets of the sample. The mean over b of m objects has the variance s² (1 / b - 1 / m), and that over m objects s² / m.
+So the standard error is the standard deviation among subsets times sqrt(b / (m - b)), and times sqrt(1 - m / n) if
+there are n objects in all. With subsets of three quarters, 95 % intervals of the negative share held in 87 to 98 % of
+samples of four matrices, and in 1 % of a fifth, where few samples have a negative eigenvalue at all. Subsets of one
+half were worse: a share that grows with the number of objects varies less among fewer (docs/inspect.md).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __all__ = [
 
 # Intervals come from SUBSETS random subsets, each with the share PART of the sample.
 SUBSETS, PART = 20, 0.75
-# The trend with the size of the sample uses FEWER subsets of a half and of a quarter.
-FEWER = 10
+# The trend with the size of the sample uses TREND_SUBSETS subsets of a half and of a quarter.
+TREND_SUBSETS = 10
 # The triangle inequality is tested on this many random triples.
 TRIPLES = 100_000
 # An interval of 95 % has this many standard errors to either side.
@@ -54,7 +54,7 @@ GRID = (1, 4, 16, 64), (16, 32, 64, 128)
 
 
 class Subsets:
-    """Random subsets of the sample, and what they say of the uncertainty of a measure."""
+    """Random subsets of the sample, from which the uncertainty of a measure is estimated."""
 
     def __init__(self, m: int, n: int, rng: np.random.Generator) -> None:
         self.m, self.n = m, n
@@ -63,12 +63,12 @@ class Subsets:
 
     @property
     def whole(self) -> bool:
-        """Whether the sample is all there is."""
+        """Whether all objects are in the sample."""
         return self.m == self.n
 
     @property
     def inflation(self) -> float:
-        """The variance of a mean over the sample, in that among subsets."""
+        """The variance of a mean over the sample, divided by that among subsets."""
         return self.size / (self.m - self.size)
 
     def error(self, values: Any) -> float:
@@ -100,15 +100,15 @@ def between(value: float, error: float, low: float = -math.inf, high: float = ma
 
 
 def zero_below(values: Array, precision: float) -> float:
-    """What is rounding among the eigenvalues of a matrix of as many rows."""
+    """Return the size up to which eigenvalues of a matrix of as many rows are rounding."""
     return 10.0 * len(values) * precision * float(np.abs(values).max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Of a sample, and what it says of all objects."""
+    """The eigenvalues of a sample, and the share of negative ones among all objects."""
 
-    values: Array  # (m,) falling
+    values: Array  # (m,), descending
     inertia: tuple[int, int, int]
     negative_share: Estimate
     trend: tuple[SizeTrend, ...]
@@ -116,15 +116,15 @@ class Spectrum:
 
 
 def spectrum(K: Array, precision: float, subsets: Subsets, rng: np.random.Generator) -> Spectrum:
-    """Return the eigenvalues of a sample's matrix, the share of the negative ones, and that of fewer and more objects.
+    """Return the eigenvalues of a sample's matrix and the share of negative ones, also for fewer and for all objects.
 
-    Cutting a matrix into diagonal blocks can only lower the sum of its negative eigenvalues (pinching), so on average
-    that sum, per object, grows with the number of objects: more of them have a larger share, where self-similarities
-    are positive on average. How much larger is bounded by a guess: it grows on as it did from m / 2 to m.
+    Cutting a matrix into diagonal blocks can only reduce the sum of its negative eigenvalues (pinching). So that sum
+    per object grows with the number of objects on average, and their share too if the mean self-similarity is positive.
+    The share of all objects is extrapolated: it grows as it did from m / 2 to m.
     """
     m, own = len(K), float(np.diagonal(K).mean())
     sizes = [m // part for part in (4, 2) if m >= 10 * part or part == 2]
-    members = {size: [rng.permutation(m)[:size] for _ in range(FEWER)] for size in sizes}
+    members = {size: [rng.permutation(m)[:size] for _ in range(TREND_SUBSETS)] for size in sizes}
     members |= {subsets.size: subsets.members, m: [np.arange(m)]}
     found = {size: [np.linalg.eigvalsh(K[np.ix_(s, s)]) for s in sets] for size, sets in members.items()}
     shares = {size: np.array([_negative_share(v, precision) for v in each]) for size, each in found.items()}
@@ -148,9 +148,9 @@ def spectrum(K: Array, precision: float, subsets: Subsets, rng: np.random.Genera
 
 
 def _grown(half: float, full: float, subsets: Subsets, own: float) -> float:
-    """The share of n objects if the negative sum per object grows by the same power from m to n as from m / 2 to m."""
+    """Return the share of n objects if the sum per object grows by the same power from m to n as from m / 2 to m."""
     if half <= 0.0:
-        return 0.5  # seen in the whole sample only; no more is possible where the trace is positive
+        return 0.5  # the largest share that a positive trace allows
     power = max(0.0, math.log2(full / half))
     later = full * (subsets.n / subsets.m) ** power
     return float(later / (own + 2.0 * later))
@@ -161,19 +161,19 @@ def _negative_sum(values: Array, precision: float) -> float:
 
 
 def _negative_share(values: Array, precision: float) -> float:
-    """The sum of negative eigenvalues over that of all, in magnitude."""
+    """Return the sum of the magnitudes of negative eigenvalues, divided by that of all."""
     total = float(np.abs(values).sum())
     return _negative_sum(values, precision) / total if total else 0.0
 
 
 def squares_of(K: Array, precision: float) -> tuple[Array, float]:
-    """Squared dissimilarities k(x, x) + k(y, y) - 2 k(x, y), and what of them is rounding."""
+    """Return squared distances k(x, x) + k(y, y) - 2 k(x, y), and the size of their rounding."""
     own = np.diagonal(K)
     return own[:, None] + own - 2.0 * K, 16.0 * precision * float(np.abs(K).max(initial=0.0))
 
 
 def triangle_violations(K: Array, precision: float, subsets: Subsets, rng: np.random.Generator) -> Estimate:
-    """The share of triples whose longest side is longer than the other two together; negative squares count as 0."""
+    """Return the share of triples that violate the triangle inequality. Negative squared distances count as 0."""
     m = len(K)
     if m < 3:
         return Estimate(0.0, 0.0, 0.0)
@@ -214,9 +214,9 @@ def _wilson(share: float, count: float) -> Estimate:
 
 
 def block_shares(K: Array, sample: Any, subsets: Subsets, seed: int) -> tuple[BlockShare, ...]:
-    """How much of the squared Frobenius norm lies in the diagonal blocks of c clusters, for a few c.
+    """Return the share of the squared Frobenius norm in the diagonal blocks of c clusters, for several c.
 
-    In a sample the diagonal weighs n / m times too much, so it is weighed as among all n.
+    In a sample the diagonal has n / m times the weight it has among all n objects, which is corrected.
     """
     m, n = len(K), subsets.n
     squares = (K / (float(np.abs(K).max(initial=0.0)) or 1.0)) ** 2
@@ -230,7 +230,7 @@ def block_shares(K: Array, sample: Any, subsets: Subsets, seed: int) -> tuple[Bl
         if c * PER_BLOCK > m:
             break
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", KreinWarning)  # fewer clusters than asked for: their number is told
+            warnings.simplefilter("ignore", KreinWarning)  # of fewer clusters than asked for, which the result shows
             clusters = partition(objects, c, evaluator, seed)
         same = np.equal.outer(clusters.labels, clusters.labels)
 
@@ -246,7 +246,7 @@ def block_shares(K: Array, sample: Any, subsets: Subsets, seed: int) -> tuple[Bl
 
 
 def forecasts(K: Array, sample: Any, n: int, seed: int) -> tuple[Forecast, ...]:
-    """Bytes and errors of a small grid of blocks and ranks for all n objects, from the sample's matrix alone."""
+    """Return bytes and errors of some numbers of blocks and ranks for all n objects, forecast from the sample."""
     curves = Curves(sample, Evaluator(Precomputed(K), counted=False), seed, n, len(K), known=K)
     found = []
     for c in GRID[0]:

@@ -1,4 +1,4 @@
-"""How much of what predicts y lies in the tail of the spectrum: a validated score for every rank.
+"""Whether a low rank is enough to predict y: a validated score for every rank.
 
 In: the sample's matrix and its targets. Out: one `RankScore` per rank. The sample is cut into folds. With w, V the
 eigenvalues and eigenvectors of the training rows' matrix, largest magnitude first, rank r predicts a held-out x by
@@ -61,7 +61,7 @@ def baseline(y: Array, task: str) -> float:
 
 
 def _predictions(K: Array, between: Array, y: Array, ranks: list[int]) -> Array:
-    """f of held-out rows for every alpha and rank, (n_alphas, n_ranks, n_test, p); the last rank is all."""
+    """Return f of held-out rows for every alpha and rank, (n_alphas, n_ranks, n_test, p). The last rank is full."""
     w, V = np.linalg.eigh(K)
     order = np.argsort(-np.abs(w))
     w, V = w[order], V[:, order]
@@ -71,7 +71,7 @@ def _predictions(K: Array, between: Array, y: Array, ranks: list[int]) -> Array:
     mean = y.mean(0)
     new, targets = between @ V, V.T @ (y - mean)
     ends = [*ranks[:-1], len(w)]
-    steps = [  # what the eigenvalues between a rank and the next add
+    steps = [  # the contribution of the eigenvalues between one rank and the next
         [(new[:, a:b] * weight[a:b]) @ targets[a:b] for a, b in zip([0, *ends], ends, strict=False)]
         for weight in weights
     ]

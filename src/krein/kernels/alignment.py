@@ -39,6 +39,14 @@ class Alignment(Kernel):
         Cost of the first letter of a gap, and of each further one; gap_open >= gap_extend >= 0.
     mode : {"local", "global"}, default="local"
         Align the best parts of both strings (Smith-Waterman, >= 0), or the whole strings (Needleman-Wunsch).
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = ["GATTACA", "GATACA"]
+    >>> krein.Alignment(scores=(2, -1), gap_open=2, gap_extend=1)(X)
+    array([[14., 10.],
+           [10., 12.]])
     """
 
     scores: Any = "BLOSUM62"

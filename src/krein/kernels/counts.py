@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
 from krein.arrays import Array
-from krein.errors import InputError, positive
+from krein.errors import InputError
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.vectors import (
@@ -26,7 +26,6 @@ from krein.kernels.vectors import (
     Rows,
     VectorKernel,
     as_vectors,
-    constant_diagonal,
     inner,
     squared_norms,
 )
@@ -67,7 +66,7 @@ class Tanimoto(VectorKernel):
            [0.   , 0.25 , 1.   ]])
     """
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = CommonBits
 
     @property
     def traits(self) -> Traits:
@@ -75,17 +74,11 @@ class Tanimoto(VectorKernel):
             stationary=False, psd=True, low=-1.0 / 3.0, high=1.0, constant_diagonal=True, unitary_invariant=True
         )
 
-    def rows(self, b: Any) -> CommonBits:
-        return CommonBits(b)
-
     def values(self, rows: CommonBits, a: Any) -> Array:
         common = rows(a)
         either = np.add.outer(squared_norms(a), rows.squared_norms)
         either -= common
         return _ratio(common, either)
-
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, 1.0, self)
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ class Jaccard(Tanimoto):
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
 
-    def rows(self, b: Any) -> CommonBits:
+    def rows(self, b: Any) -> Any:
         return super().rows(_sets(b))
 
     def values(self, rows: CommonBits, a: Any) -> Array:
@@ -159,12 +152,14 @@ class Overlaps(ManhattanDistances):
 class _Counts(VectorKernel):
     """Base class of kernels of rows without negative entries; ``counted`` is `values` of such rows."""
 
+    compared: ClassVar[type[Rows]] = Overlaps
+
     @abstractmethod
     def counted(self, rows: Any, a: Any) -> Array:
         """Return k(a, b) as `values` does."""
 
     def rows(self, b: Any) -> Any:
-        return Overlaps(_non_negative(b, self))
+        return super().rows(_non_negative(b, self))
 
     def values(self, rows: Any, a: Any) -> Array:
         return self.counted(rows, _non_negative(a, self))
@@ -184,17 +179,12 @@ class MinMax(_Counts):
            [0.333, 1.   ]])
     """
 
-    accepts_sparse: ClassVar[bool] = True
-
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
 
     def counted(self, rows: Overlaps, a: Any) -> Array:
         return _ratio(*rows.both(a))
-
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, 1.0, self)
 
 
 @dataclass(frozen=True)
@@ -208,8 +198,6 @@ class HistogramIntersection(_Counts):
     array([[4., 2.],
            [2., 4.]])
     """
-
-    accepts_sparse: ClassVar[bool] = True
 
     @property
     def traits(self) -> Traits:
@@ -243,15 +231,13 @@ class ChiSquared(_Counts):
 
     gamma: float = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
+    accepts_sparse: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ("gamma",)
+    compared: ClassVar[type[Rows]] = Rows
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
-
-    def rows(self, b: Any) -> Rows:
-        return Rows(_non_negative(b, self))
 
     def counted(self, rows: Rows, a: Any) -> Array:
         if not (a.shape[0] and rows.b.shape[0]):  # which scikit-learn refuses
@@ -260,41 +246,8 @@ class ChiSquared(_Counts):
         values = self.gamma * additive_chi2_kernel(other, wide.b)
         return np.asarray(np.exp(values, out=values), dtype=a.dtype)
 
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, 1.0, self)
-
 
 # -- categories --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Hamming(VectorKernel):
-    """Share of the features in which two rows are equal: 1 minus the Hamming distance of SciPy; psd on any data.
-
-    Features may be bits, or categories written as numbers.
-
-    Examples
-    --------
-    >>> import krein
-    >>> krein.Hamming()([[1, 0, 2, 5], [1, 1, 2, 5]])
-    array([[1.  , 0.75],
-           [0.75, 1.  ]])
-    """
-
-    accepts_sparse: ClassVar[bool] = True
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
-
-    def rows(self, b: Any) -> Agreements:
-        return Agreements(b)
-
-    def values(self, rows: Agreements, a: Any) -> Array:
-        return rows(a)
-
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, 1.0, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,6 +286,30 @@ class Agreements(Rows):
         value = np.searchsorted(self._known, stored.data)
         value[np.append(self._known, np.nan)[value] != stored.data] = width - 1
         return _ones(stored, stored.indices.astype(np.int64) * width + value, self.b.shape[1] * width)
+
+
+@dataclass(frozen=True)
+class Hamming(VectorKernel):
+    """Share of the features in which two rows are equal: 1 minus the Hamming distance of SciPy; psd on any data.
+
+    Features may be bits, or categories written as numbers.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.Hamming()([[1, 0, 2, 5], [1, 1, 2, 5]])
+    array([[1.  , 0.75],
+           [0.75, 1.  ]])
+    """
+
+    compared: ClassVar[type[Rows]] = Agreements
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=False, psd=True, low=0.0, high=1.0, constant_diagonal=True)
+
+    def values(self, rows: Agreements, a: Any) -> Array:
+        return rows(a)
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

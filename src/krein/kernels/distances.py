@@ -138,6 +138,13 @@ class DoubleCentred(Anchored):
         The reference objects. They are drawn when the kernel is bound to data.
     level : float, default=0.0
         The mean squared distance among the references, computed with them.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = ["kitten", "sitting", "mitten"]
+    >>> krein.DoubleCentred(krein.EditDistance()).bind(X)(X).shape
+    (3, 3)
     """
 
     distance: Any

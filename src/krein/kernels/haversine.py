@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import haversine_distances
 
 from krein.arrays import Array
-from krein.errors import InputError, positive
+from krein.errors import InputError
 from krein.kernels.kernel import Traits
 from krein.kernels.vectors import Rows, VectorKernel, as_vectors, constant_diagonal
 
@@ -47,17 +47,17 @@ class Haversine(VectorKernel):
     length_scale: float = 1000.0
     radius: float = EARTH_RADIUS
 
-    def __post_init__(self) -> None:
-        for name in ("length_scale", "radius"):
-            object.__setattr__(self, name, positive(self, name, getattr(self, name)))
+    accepts_sparse: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ("length_scale", "radius")
+    compared: ClassVar[type[Rows]] = Rows
 
     @property
     def traits(self) -> Traits:
         low = math.exp(-math.pi * self.radius / self.length_scale)  # of opposite places
         return Traits(stationary=False, psd=True, low=low, high=1.0, constant_diagonal=True)
 
-    def rows(self, b: Any) -> Rows:
-        return Rows(_places(b, self))
+    def rows(self, b: Any) -> Any:
+        return super().rows(_places(b, self))
 
     def values(self, rows: Rows, a: Any) -> Array:
         if not (_places(a, self).shape[0] and rows.b.shape[0]):  # which scikit-learn refuses

@@ -8,7 +8,7 @@ the data those that are None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from krein.kernels.pair_function import takes
 from krein.kernels.vectors import scale_gamma
 from krein.pieces import RowPieces
 
-__all__ = ["NAMES", "changed", "check_beside", "kernel_for", "pair_function", "takes"]
+__all__ = ["NAMES", "changed", "check_beside", "kernel_for", "takes"]
 
 NAMES: dict[str, type[Kernel]] = {
     "rbf": kernels.RBF,
@@ -177,24 +177,3 @@ def _has_open_gamma(kernel: Kernel) -> bool:
 
 def _is_rule(gamma: Any) -> bool:
     return gamma is None or (isinstance(gamma, str) and gamma in ("scale", "auto"))
-
-
-def pair_function(function: Callable[[Any, Any], float]) -> Callable[[Any, Any], Array]:
-    """Return k(A, B) -> array for a function of two single objects."""
-    return _Pairs(function)
-
-
-class _Pairs:
-    """A function of two objects applied to all pairs; equal if the functions are, so that caches work."""
-
-    def __init__(self, function: Callable[[Any, Any], float]) -> None:
-        self.function = function
-
-    def __call__(self, A: Any, B: Any) -> Array:
-        return np.array([[float(self.function(a, b)) for b in B] for a in A]).reshape(len(A), len(B))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Pairs) and other.function == self.function
-
-    def __hash__(self) -> int:
-        return hash((_Pairs, self.function))

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, is_number, positive, whole
+from krein.errors import InputError, is_number, whole
 from krein.kernels.kernel import Kernel, Traits
-from krein.kernels.vectors import Cosines, InnerProducts, VectorKernel, as_vectors, squared_norms, unit_rows
+from krein.kernels.vectors import Cosines, InnerProducts, Rows, VectorKernel, as_vectors, squared_norms, unit_rows
 
 __all__ = ["ELM", "NTK", "ArcCosine"]
 
@@ -33,14 +33,21 @@ class ELM(VectorKernel):
     ----------
     sigma_w : float, default=1e5
         Standard deviation of the weights. Large values differ little from each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.ELM()(X).round(3)
+    array([[1.   , 0.205],
+           [0.205, 1.   ]])
     """
 
     sigma_w: float = 1e5
 
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma_w", positive(self, "sigma_w", self.sigma_w))
+    positive: ClassVar[tuple[str, ...]] = ("sigma_w",)
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     @property
     def traits(self) -> Traits:
@@ -55,9 +62,6 @@ class ELM(VectorKernel):
             differentiable=True,
             preprocessing="z-score-sphere",
         )
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         dtype = a.dtype
@@ -91,11 +95,20 @@ class ArcCosine(VectorKernel):
     ----------
     degree : {0, 1, 2}, default=1
         The activation: step, ReLU or squared ReLU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.ArcCosine(degree=1)(X).round(3)
+    array([[1.   , 0.637],
+           [0.637, 4.   ]])
     """
 
     degree: int = 1
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = Cosines
 
     def __post_init__(self) -> None:
         if not is_number(self.degree) or self.degree not in (0, 1, 2):
@@ -112,9 +125,6 @@ class ArcCosine(VectorKernel):
             unitary_invariant=True,
             differentiable=self.degree == 2,  # degree 1 bends at the origin, degree 0 where x = y
         )
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return _homogeneous(rows, a, self._of_cosines, self.degree)
@@ -152,11 +162,20 @@ class NTK(VectorKernel):
     With u the cosine of the angle between x and y, start from Theta = rho = u. Each layer sets
     Theta <- Theta kappa0(rho) + kappa1(rho) and rho <- kappa1(rho), where kappa0 and kappa1 are the arc-cosine kernels
     of degree 0 and 1 as functions of a cosine. The kernel is |x| |y| Theta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.NTK(depth=1)(X).round(3)
+    array([[2.   , 0.637],
+           [0.637, 8.   ]])
     """
 
     depth: int = 1
 
-    accepts_sparse: ClassVar[bool] = True
+    compared: ClassVar[type[Rows]] = Cosines
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depth", whole(self, "depth", self.depth))
@@ -164,9 +183,6 @@ class NTK(VectorKernel):
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True)
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return _homogeneous(rows, a, self._of_cosines, 1)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, KernelError, is_number, positive
-from krein.kernels.kernel import Kernel, Traits, bound
+from krein.errors import InputError, KernelError, is_number
+from krein.kernels.kernel import Traits, bound
 from krein.kernels.vectors import (
     Cosines,
     InnerProducts,
+    Rows,
     SquaredDistances,
     VectorKernel,
     as_vectors,
-    scale_gamma,
     squared_norms,
     unit_rows,
 )
@@ -30,16 +30,23 @@ ROUNDED_BASE = 1e-6
 
 @dataclass(frozen=True)
 class Linear(VectorKernel):
-    """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space."""
+    """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space.
 
-    accepts_sparse: ClassVar[bool] = True
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Linear()(X)
+    array([[1., 0.],
+           [0., 4.]])
+    """
+
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=True, unitary_invariant=True, differentiable=True)
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         return rows(a)
@@ -68,19 +75,28 @@ class Polynomial(VectorKernel):
     -----
     It is psd for an integer degree and coef0 >= 0, and indefinite on some data for coef0 < 0: the odd part of the power
     has a negative slope at 0 if the degree is even, and k(0, 0) < 0 if it is odd.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Polynomial(degree=2, gamma=1.0, coef0=1.0)(X)
+    array([[ 4.,  1.],
+           [ 1., 25.]])
     """
 
     degree: float = 3
     gamma: float | None = None
     coef0: float = 1.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("degree", "gamma")
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
+        super().__post_init__()
+        object.__setattr__(self, "degree", _as_int_if_whole(self.degree))
         object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
 
     @property
     def traits(self) -> Traits:
@@ -94,9 +110,6 @@ class Polynomial(VectorKernel):
             preprocessing="sphere",
         )
 
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
-
     def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._power(rows(a))
@@ -104,9 +117,6 @@ class Polynomial(VectorKernel):
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._power(squared_norms(as_vectors(A, self)))
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
 
     def feature_dimension(self, n_features: int) -> float | None:
         return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
@@ -136,16 +146,25 @@ class SpherePolynomial(VectorKernel):
     (the paper prints the inverse fraction). For an integer p it is psd if a² >= 2, where q >= 0; the condition a > 2 of
     Remark 2 concerns the Fourier transform on R^d. For a² < 2 the Gegenbauer coefficient of degree p - 1 has the sign
     of q, which is negative, so the kernel is not psd.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.SpherePolynomial(degree=2, a=2.0)(X / [[1.0], [2.0]])
+    array([[1.  , 0.25],
+           [0.25, 1.  ]])
     """
 
     degree: float = 2
     a: float = 2.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("degree", "a")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _as_int_if_whole(positive(self, "degree", self.degree)))
-        object.__setattr__(self, "a", positive(self, "a", self.a))
+        super().__post_init__()
+        object.__setattr__(self, "degree", _as_int_if_whole(self.degree))
         if not isinstance(self.degree, int) and self.a < 2:
             raise InputError(
                 f"SpherePolynomial with the fractional degree {self.degree} needs a >= 2: with a = {self.a} opposite "
@@ -182,10 +201,6 @@ class SpherePolynomial(VectorKernel):
         with np.errstate(over="ignore", invalid="ignore"):
             return np.power(base, self.degree, out=base)
 
-    def diag(self, A: Any) -> Array:
-        a = as_vectors(A, self)
-        return np.ones(a.shape[0], dtype=a.dtype)
-
     def feature_dimension(self, n_features: int) -> float | None:
         return float(math.comb(n_features + self.degree, self.degree)) if isinstance(self.degree, int) else None
 
@@ -195,17 +210,24 @@ class SpherePolynomial(VectorKernel):
 
 @dataclass(frozen=True)
 class Cosine(VectorKernel):
-    """Cosine kernel: the cosine of the angle between x and y, or 0 if one of them is the zero vector; psd."""
+    """Cosine kernel: the cosine of the angle between x and y, or 0 if one of them is the zero vector; psd.
 
-    accepts_sparse: ClassVar[bool] = True
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Cosine()(X)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    compared: ClassVar[type[Rows]] = Cosines
 
     @property
     def traits(self) -> Traits:
         # at the zero vector the diagonal is 0 and the gradient is missing, so neither is promised
         return Traits(stationary=False, psd=True, low=-1.0, high=1.0, unitary_invariant=True)
-
-    def rows(self, b: Any) -> Cosines:
-        return Cosines(b)
 
     def values(self, rows: Cosines, a: Any) -> Array:
         return rows(a)[0]
@@ -228,24 +250,30 @@ class Sigmoid(VectorKernel):
         Factor of the inner product. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
     coef0 : float, default=0.0
         Added to the inner product.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Sigmoid(gamma=1.0, coef0=-1.0)(X).round(3)
+    array([[ 0.   , -0.762],
+           [-0.762,  0.995]])
     """
 
     gamma: float | None = None
     coef0: float = 0.0
 
-    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("gamma",)
+    compared: ClassVar[type[Rows]] = InnerProducts
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "coef0", _finite(self, "coef0", self.coef0))
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=False, psd=None, low=-1.0, high=1.0, unitary_invariant=True, differentiable=True)
-
-    def rows(self, b: Any) -> InnerProducts:
-        return InnerProducts(b)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
         bound(self, "gamma", self.gamma)
@@ -254,9 +282,6 @@ class Sigmoid(VectorKernel):
     def diag(self, A: Any) -> Array:
         bound(self, "gamma", self.gamma)
         return self._squashed(squared_norms(as_vectors(A, self)))
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
 
     def _squashed(self, products: Array) -> Array:
         if not np.isfinite(products).all():  # tanh would hide what overflowed

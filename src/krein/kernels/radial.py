@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, positive
+from krein.errors import InputError
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import (
     EuclideanDistances,
@@ -39,9 +39,8 @@ class _Radial(VectorKernel):
 
     length_scale: float | tuple[float, ...] | None = 1.0
 
-    accepts_sparse: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length_scale is not None:
             object.__setattr__(self, "length_scale", check_length_scale(self, self.length_scale))
 
@@ -151,9 +150,7 @@ class RationalQuadratic(_Radial):
 
     alpha: float = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "alpha", positive(self, "alpha", self.alpha))
+    positive: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def rows(self, b: Any) -> SquaredDistances:
         return SquaredDistances(in_units(b, self.length_scale, self), math.sqrt(0.5) * self._scale)
@@ -192,11 +189,7 @@ class Periodic(VectorKernel):
     length_scale: float = 1.0
     periodicity: float = 1.0
 
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name in ("length_scale", "periodicity"):
-            object.__setattr__(self, name, positive(self, name, getattr(self, name)))
+    positive: ClassVar[tuple[str, ...]] = ("length_scale", "periodicity")
 
     @property
     def traits(self) -> Traits:
@@ -219,6 +212,3 @@ class Periodic(VectorKernel):
         np.square(values, out=values)
         values *= -2.0 / self.length_scale**2
         return np.exp(values, out=values)
-
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, 1.0, self)

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, positive
+from krein.errors import InputError
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import (
     ManhattanDistances,
+    Rows,
     SquaredDistances,
     VectorKernel,
     as_vectors,
@@ -20,7 +21,6 @@ from krein.kernels.vectors import (
     check_length_scale,
     constant_diagonal,
     in_units,
-    scale_gamma,
 )
 
 __all__ = ["RBF", "TL1", "Laplacian"]
@@ -32,18 +32,7 @@ class _Exponential(VectorKernel):
 
     gamma: float | None = None
 
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.gamma is not None:
-            object.__setattr__(self, "gamma", positive(self, "gamma", self.gamma))
-
-    def diag(self, A: Any) -> Array:
-        bound(self, "gamma", self.gamma)
-        return constant_diagonal(A, 1.0, self)
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, gamma=scale_gamma(X, self)) if self.gamma is None else self
+    positive: ClassVar[tuple[str, ...]] = ("gamma",)
 
     def feature_dimension(self, n_features: int) -> float | None:
         return math.inf
@@ -146,14 +135,22 @@ class Laplacian(_Exponential):
     ----------
     gamma : float or None, default=None
         Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Laplacian(gamma=0.5)(X).round(3)
+    array([[1.   , 0.223],
+           [0.223, 1.   ]])
     """
+
+    compared: ClassVar[type[Rows]] = ManhattanDistances
 
     @property
     def traits(self) -> Traits:
         return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
-
-    def rows(self, b: Any) -> ManhattanDistances:
-        return ManhattanDistances(b)
 
     def values(self, rows: ManhattanDistances, a: Any) -> Array:
         gamma = bound(self, "gamma", self.gamma)
@@ -185,11 +182,8 @@ class TL1(VectorKernel):
 
     rho: float | None = None
 
-    accepts_sparse: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.rho is not None:
-            object.__setattr__(self, "rho", positive(self, "rho", self.rho))
+    positive: ClassVar[tuple[str, ...]] = ("rho",)
+    compared: ClassVar[type[Rows]] = ManhattanDistances
 
     @property
     def traits(self) -> Traits:
@@ -202,9 +196,6 @@ class TL1(VectorKernel):
             compact=True,
             preprocessing="unit-interval",
         )
-
-    def rows(self, b: Any) -> ManhattanDistances:
-        return ManhattanDistances(b)
 
     def values(self, rows: ManhattanDistances, a: Any) -> Array:
         rho = bound(self, "rho", self.rho)

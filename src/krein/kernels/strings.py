@@ -75,6 +75,15 @@ class EditDistance(_Fuzzy):
     ----------
     n_jobs : int or None, default=-1
         Number of threads; None means 1 and -1 one per core.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = ["kitten", "sitting", "mitten"]
+    >>> krein.EditDistance()(X)
+    array([[0., 3., 1.],
+           [3., 0., 3.],
+           [1., 3., 0.]])
     """
 
     dissimilar: ClassVar[bool] = True
@@ -117,6 +126,15 @@ class EditSimilarity(_FuzzySimilarity):
     ----------
     n_jobs : int or None, default=-1
         Number of threads; None means 1 and -1 one per core.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = ["kitten", "sitting", "mitten"]
+    >>> krein.EditSimilarity()(X).round(2)
+    array([[1.  , 0.57, 0.83],
+           [0.57, 1.  , 0.57],
+           [0.83, 0.57, 1.  ]])
     """
 
     scorer: ClassVar[str] = "Levenshtein.normalized_similarity"
@@ -132,6 +150,14 @@ class JaroWinkler(_FuzzySimilarity):
     ----------
     n_jobs : int or None, default=-1
         Number of threads; None means 1 and -1 one per core.
+
+    Examples
+    --------
+    >>> import krein
+    >>> X = ["martha", "marhta"]
+    >>> krein.JaroWinkler()(X).round(2)
+    array([[1.  , 0.96],
+           [0.96, 1.  ]])
     """
 
     scorer: ClassVar[str] = "JaroWinkler.similarity"

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +26,7 @@ from sklearn.metrics.pairwise import manhattan_distances
 from krein.arrays import Array, strips
 from krein.errors import InputError, positive
 from krein.kernels.collections import is_sparse
-from krein.kernels.kernel import Kernel
+from krein.kernels.kernel import Kernel, bound
 from krein.pieces.rows import RowPieces
 
 __all__ = [
@@ -441,15 +441,37 @@ class EuclideanDistances(Rows):
 
 
 class VectorKernel(Kernel):
-    """A kernel of vectors: `values` is its formula, and `rows` says what it compares."""
+    """A kernel of vectors: `values` is its formula in what `rows` computes, inner products for instance.
 
-    @abstractmethod
+    What is here suits most kernels: sparse rows are taken, k(x, x) is 1, and a gamma that is None is bound to the data.
+    """
+
+    accepts_sparse: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ()  # parameters that are positive numbers, or None until they are bound
+    compared: ClassVar[type[Rows]]  # what `values` is a function of
+
+    def __post_init__(self) -> None:
+        for name in self.positive:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, positive(self, name, value))
+
     def rows(self, b: Any) -> Any:
         """Return the rows b, ready to be compared with others."""
+        return self.compared(b)
 
     @abstractmethod
     def values(self, rows: Any, a: Any) -> Array:
         """Return k(a, b) for what `rows` made of b; both are of one float type."""
+
+    def diag(self, A: Any) -> Array:
+        bound(self, "gamma", getattr(self, "gamma", 1.0))
+        return constant_diagonal(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        if getattr(self, "gamma", 1.0) is None:
+            return replace(self, gamma=scale_gamma(X, self))  # type: ignore[type-var]
+        return self
 
     def against(self, B: Any) -> Compared:
         return Compared(self, self.rows(_for_products(as_vectors(B, self))))

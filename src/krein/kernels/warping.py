@@ -111,6 +111,16 @@ class DynamicTimeWarping(_Paths):
     window : int or None, default=None
         Largest |i - j| on a path (the band of Sakoe and Chiba), raised to the difference of the lengths where it is
         smaller. None means no limit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = [np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.0, 1.0, 2.0]), np.zeros(3)]
+    >>> krein.DynamicTimeWarping()(X)
+    array([[0., 0., 3.],
+           [0., 0., 3.],
+           [3., 3., 0.]])
     """
 
     window: int | None = None

@@ -49,6 +49,18 @@ def save(
     matrices : dict of str to array or path of an .npy file, optional
         Matrices of `Precomputed` kernels that stay where they are, under names. The file holds the name, the shape and
         a checksum of some rows. A matrix that is not named here is written to the file whole, n² numbers.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> model = krein.SVC().fit(X, X[:, 0] > 0)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.krein"
+    >>> krein.save(model, path)
+    >>> np.array_equal(krein.load(path).predict(X), model.predict(X))
+    True
     """
     target = Path(path)
     if target.suffix != SUFFIX:
@@ -92,6 +104,18 @@ def load(
     path : str or path
     functions, matrices : dict, optional
         What was given to `krein.save`, under the same names.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> model = krein.SVC().fit(X, X[:, 0] > 0)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.krein"
+    >>> krein.save(model, path)
+    >>> np.array_equal(krein.load(path).predict(X), model.predict(X))
+    True
     """
     source = Path(path)
     named = _checked(functions, matrices)

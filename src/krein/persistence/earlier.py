@@ -15,7 +15,7 @@ from krein.choosing.candidates import Candidate, Selection
 from krein.errors import InputError
 from krein.estimators.decision import FactoredExpansion, KernelExpansion
 from krein.estimators.route import Given
-from krein.kernels import count_objects
+from krein.kernels import PairFunction, count_objects
 from krein.kernels.precomputed import GivenColumns
 
 __all__ = ["EARLIER", "EarlierExpansion", "upgraded"]
@@ -70,6 +70,7 @@ EARLIER: dict[str, tuple[type, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "Trial": (Candidate, _trial),
     "Search": (Selection, _search),
     "Choice": (Selection, _choice),
+    "Pairs": (PairFunction, dict),
 }
 
 

@@ -19,6 +19,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from krein import estimators, kernels
 from krein.approximation import Approximation
+from krein.approximation.assignment import ASSIGNMENTS
 from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Branches, Embedding, Partition
 from krein.approximation.error import ErrorEstimate
@@ -29,14 +30,14 @@ from krein.estimators.decision import FactoredExpansion, KernelExpansion, Neighb
 from krein.estimators.gaussian_process.kernels import AsSklearn, FromSklearn
 from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.kernel_pca import Centred
+from krein.estimators.random_features import Fastfood
 from krein.estimators.route import ByError, ByScore, Exact, Features, Given, Handed
 from krein.factorization import Factorization
-from krein.factorization.blocksparse import BlockSparse, Group
+from krein.factorization.core import BlockSparse, Group
 from krein.factorization.eigensystem import Component
 from krein.factorization.pieces import PieceBases, Pieces
 from krein.kernels import Kernel, Precomputed, Traits, count_objects
 from krein.kernels.mixed_rows import Column, MixedRows
-from krein.kernels.names import _Pairs
 from krein.kernels.precomputed import GivenColumns
 from krein.persistence.container import TENSORS
 from krein.persistence.earlier import EARLIER, EarlierExpansion, upgraded
@@ -59,7 +60,8 @@ ESTIMATORS = (
     estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
     estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
     estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
-    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier,
+    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier, estimators.ProxySVC,
+    estimators.RandomFourierFeatures,
 )  # fmt: skip
 OWN_KERNELS = (
     kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
@@ -75,7 +77,8 @@ WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
     Traits, Group, Partition, Embedding, Branches, LandmarkMap, Selection, Candidate, ErrorEstimate, KernelExpansion,
     PairExpansion, NeighbourExpansion, FactoredExpansion, Centred, Component, Posterior, Task, Dual, NuTask, NuDual,
-    Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError, ByScore,
+    Fastfood, Numbers, Categories, Encoder, Score, Column, MixedRows, Policy, Exact, Features, Handed, Given, ByError,
+    ByScore,
 )  # fmt: skip
 OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
@@ -351,6 +354,7 @@ def _check_approximation(given: Fields) -> None:
     _need(count_objects(given["objects"]) == n == clusters.starts[-1], f"{n} rows are approximated, of other objects")
     _need(len(maps) == f.n_blocks == clusters.n_blocks, "there are not as many maps as blocks")
     _need(all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True)), "a map has another rank")
+    _need(given.get("assignment", "centre") in ASSIGNMENTS, "objects are assigned to blocks in an unknown way")
 
 
 _BEFORE: dict[Any, Callable[[Fields], None]] = {
@@ -424,7 +428,6 @@ _ALL = (
     Kind("Factorization", Factorization, _factorization_apart, _factorization),
     Kind("RowPieces", RowPieces, lambda rows: {"shape": rows.shape, "dtype": str(rows.dtype)}, _rows_together),
     Kind("Precomputed", Precomputed, _of_dataclass(Precomputed).apart, _precomputed),
-    Kind("Pairs", _Pairs, lambda value: {"function": value.function}, lambda given: _Pairs(given["function"])),
     Kind(
         "partial",
         functools.partial,

@@ -10,9 +10,8 @@ import numpy as np
 
 from krein.approximation import Approximation
 from krein.arrays import EPS, Array
-from krein.errors import one_of
 from krein.factorization import Factorization
-from krein.factorization.correction import CORRECTIONS, correct
+from krein.factorization.correction import CORRECTIONS, changed, check_correction, correct
 from krein.plotting.canvas import DARK, LINES, approximation_of, axes_for, fit_inside, legend_above
 
 __all__ = ["SpectrumDisplay", "linear_up_to"]
@@ -38,7 +37,7 @@ class SpectrumDisplay:
     figure_: Any
 
     def __init__(
-        self, *, eigenvalues: Array, corrected: Mapping[str, Array], outside: Mapping[str, float], n_outside: int
+        self, *, eigenvalues: Array, corrected: Mapping[Any, Array], outside: Mapping[Any, float], n_outside: int
     ) -> None:
         self.eigenvalues = eigenvalues
         self.corrected = dict(corrected)
@@ -47,7 +46,7 @@ class SpectrumDisplay:
 
     @classmethod
     def from_factorization(
-        cls, factorization: Factorization, corrections: Iterable[str] = ("shift", "clip"), *, ax: Any = None
+        cls, factorization: Factorization, corrections: Iterable[str | float] = ("shift", "clip"), *, ax: Any = None
     ) -> SpectrumDisplay:
         """Draw the r eigenvalues that the core holds; the other n - r are the shift, and named below the axis.
 
@@ -55,15 +54,16 @@ class SpectrumDisplay:
         """
         names = tuple(corrections)
         for name in names:
-            one_of("corrections", name, CORRECTIONS)
+            check_correction("corrections", name, CORRECTIONS)
         values = factorization.eigenvalues()[::-1]
-        corrected, outside = {}, {"none": factorization.shift}
+        corrected: dict[str | float, Array] = {}
+        outside: dict[str | float, float] = {"none": factorization.shift}
         for name in names:
             if name == "none":
                 continue
             after = correct(factorization, name)
             # eigenvalues come sorted; the eigenvector whose value is i-th largest before has the rank of its image
-            image = _images(values, after.shift - factorization.shift, name)
+            image = values if name == "shift" else changed(name, values, 0.0)[0]
             matched = np.empty_like(values)
             matched[np.argsort(image, kind="stable")] = after.eigenvalues()
             corrected[name], outside[name] = matched, after.shift
@@ -72,14 +72,14 @@ class SpectrumDisplay:
 
     @classmethod
     def from_approximation(
-        cls, approximation: Approximation, corrections: Iterable[str] = ("shift", "clip"), *, ax: Any = None
+        cls, approximation: Approximation, corrections: Iterable[str | float] = ("shift", "clip"), *, ax: Any = None
     ) -> SpectrumDisplay:
         """Draw the spectrum of the approximation's factorization."""
         return cls.from_factorization(approximation.factorization, corrections, ax=ax)
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, corrections: Iterable[str] | None = None, *, ax: Any = None
+        cls, estimator: Any, corrections: Iterable[str | float] | None = None, *, ax: Any = None
     ) -> SpectrumDisplay:
         """Draw the spectrum that a kernel machine met, and what the correction it used made of it.
 
@@ -115,7 +115,7 @@ class SpectrumDisplay:
                 f" by {self.outside[name] - self.outside['none']:.3g}" if name == "shift" else ""
             )
             shown = index[start:], values[start:]  # drawn where it differs: the curves would hide each other
-            axis.plot(*shown, label=label if moved.any() else f"{label} (no change)", **LINES[name])
+            axis.plot(*shown, label=label if moved.any() else f"{label} (no change)", **LINES.get(name, LINES["flip"]))
         axis.set_yscale("symlog", linthresh=linear_up_to(self.eigenvalues, largest), linscale=0.6)
         axis.set_xlim(0.5, r + 0.5 if r else 1.5)
         axis.set_xlabel(self._axis_label(r), fontsize=9)
@@ -134,12 +134,6 @@ class SpectrumDisplay:
         after = [f"{value:.3g} after {name}" for name, value in self.outside.items() if value != self.outside["none"]]
         rest = f"the other {self.n_outside:,} eigenvalues of the matrix are {self.outside['none']:.3g}"
         return f"{label}\n{rest}{', ' + ', '.join(after) if after else ''}"
-
-
-def _images(values: Array, lifted: float, name: str) -> Array:
-    """What ``name`` makes of each eigenvalue, up to a monotone function: enough to know their order afterwards."""
-    changed = {"clip": np.maximum(values, 0.0), "flip": np.abs(values), "square": values**2, "shift": values + lifted}
-    return changed[name]
 
 
 def linear_up_to(eigenvalues: Array, largest: float) -> float:

@@ -12,8 +12,7 @@ from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.choosing import approximate
-from krein.choosing.candidates import si
-from krein.errors import InputError, whole_number
+from krein.errors import InputError, si, whole_number
 from krein.plotting.canvas import DARK, approximation_of, axes_for, fit_inside, legend_above, series_styles
 
 __all__ = ["MemoryDisplay", "Spot"]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from krein.errors import InputError
+from krein.errors import InputError, si
 from krein.report import charts
 from krein.report.charts import Bar
 from krein.report.inspected import spectrum
-from krein.report.markup import Cell, facts, fixed, number, plain, share, si, table
+from krein.report.markup import Cell, facts, fixed, number, plain, share, table
 from krein.report.summary import is_exact, kernel_of
 
 __all__ = ["Fitted", "as_fitted", "blocks", "glance", "machine", "score", "stages", "tried"]
@@ -122,7 +122,10 @@ def machine(fit: Fitted) -> str:
         lines += [
             ("Blocks", number("blocks", f.n_blocks, f"{f.n_blocks:,}")),
             ("Directions", number("directions", f.rank, f"{f.rank:,}")),
-            ("Memory", f"{number('bytes', f.nbytes, si(f.nbytes))} of {number('full-bytes', full, si(full))}"),
+            (
+                "Memory",
+                f"{number('bytes', f.nbytes, si(f.nbytes))} of {number('full-bytes', full, si(full))}",
+            ),
         ]
     lines += [
         ("Error of the matrix", _error(e.relative_error_)),

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from krein.errors import si
 from krein.report import charts
 from krein.report.charts import Bar, Spot
-from krein.report.markup import Cell, facts, fixed, number, plain, share, si, spoken, table
+from krein.report.markup import Cell, facts, fixed, number, plain, share, spoken, table
 
 __all__ = ["blocks", "corrections", "data", "glance", "indefinite", "memory", "moved", "ranks"]
 

@@ -11,16 +11,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["Cell", "facts", "fixed", "number", "plain", "share", "si", "spoken", "table"]
+__all__ = ["Cell", "facts", "fixed", "number", "plain", "share", "spoken", "table"]
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 Cell = tuple[Any, str]  # the value, and how it is shown
-
-
-def si(nbytes: float) -> str:
-    """Bytes as people say them."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))  # 0.9995 of one is rounded up to it
-    return next((f"{nbytes / size:.3g} {unit}" for unit, size in units if nbytes >= 0.9995 * size), f"{nbytes:.0f} B")
 
 
 def fixed(value: float) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from krein.report.markup import fixed, plain, si
+from krein.errors import si
+from krein.report.markup import fixed, plain
 
 __all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine"]
 

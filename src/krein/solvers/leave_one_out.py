@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from krein.arrays import EPS, Array, Indices, strips
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.factorization.bases import Bases
+from krein.factorization.bases import Bases, orthonormalise
 from krein.factorization.core import congruent, has_spectrum
 from krein.factorization.eigensystem import Eigensystem, eigensystem
-from krein.factorization.storage import orthonormalise
 from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
 

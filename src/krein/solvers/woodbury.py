@@ -20,9 +20,8 @@ from krein.arrays import EPS, Array, Indices
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.factorization import cholesky as blockcholesky
-from krein.factorization.blocksparse import BlockSparse
 from krein.factorization.cholesky import BlockCholesky
-from krein.factorization.core import core_peak, is_dense
+from krein.factorization.core import BlockSparse, core_peak, is_dense
 
 __all__ = ["Part", "System", "factorize", "parts_of"]
 

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor as Reference
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from krein.errors import KreinWarning
-from krein.estimators.gaussian_process.evidence import Walled
+from krein.estimators.gaussian_process.learning import FiniteObjective
 from krein.estimators.gaussian_process.regressor import GaussianProcessRegressor
 from krein.policy import Policy
 
@@ -74,21 +74,21 @@ def test_no_less_evidence_than_scikit_learn_without_noise(seed):
     assert ours >= expected - 1e-3 * abs(expected)
 
 
-def test_a_wall_is_a_step_up():
+def test_a_point_without_a_value_counts_as_worse_than_the_best():
     def objective(theta):  # least at (2, -1); nothing beyond a distance of 3 from the start
         if np.linalg.norm(theta) > 3.0:
             return np.inf, np.zeros(2)
         away = theta - np.array([2.0, -1.0])
         return 10.0 * float(away @ away), 20.0 * away
 
-    walled = Walled(objective)
-    minimize(walled, np.zeros(2), method="L-BFGS-B", jac=True, bounds=[(-20.0, 20.0)] * 2)
-    np.testing.assert_allclose(walled.theta, [2.0, -1.0], atol=1e-4)
-    assert walled.value == pytest.approx(0.0, abs=1e-6)
-    assert walled.refused > 0
-    value, slopes = walled(np.full(2, 20.0))
+    finite = FiniteObjective(objective)
+    minimize(finite, np.zeros(2), method="L-BFGS-B", jac=True, bounds=[(-20.0, 20.0)] * 2)
+    np.testing.assert_allclose(finite.theta, [2.0, -1.0], atol=1e-4)
+    assert finite.value == pytest.approx(0.0, abs=1e-6)
+    assert finite.n_refused > 0
+    value, slopes = finite(np.full(2, 20.0))
     assert np.isfinite(value)
-    assert value > walled.value
+    assert value > finite.value
     assert np.isfinite(slopes).all()
 
 

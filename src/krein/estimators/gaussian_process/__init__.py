@@ -1,9 +1,9 @@
 """Gaussian processes on a kernel matrix or its factorization.
 
-`regressor` and `classifier` are the estimators, `process` what they share, `laplace` the
-approximation by which the latter learns. `kernels` turns scikit-learn's kernels into krein's and back, `evidence` is
-the marginal likelihood and its gradient, `posterior` the mean, the variance and samples, `similarity_matrix` a
-similarity without parameters that is evaluated once.
+`regressor` and `classifier` are the estimators, and `process` is their base class. `kernels` turns scikit-learn's
+kernels into krein's and back. `evidence` is the marginal likelihood of a dense covariance, and `learning` maximises it.
+`posterior` has mean, variance and evidence of a factored covariance, `laplace` the approximation for two classes, and
+`similarity_matrix` a similarity without parameters that is evaluated once.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from krein.arrays import Array, Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.decision import confidences, copied
-from krein.estimators.gaussian_process.evidence import Group, learn, noise_of
+from krein.estimators.gaussian_process.evidence import Observations, noise_of
 from krein.estimators.gaussian_process.kernels import AsSklearn
 from krein.estimators.gaussian_process.laplace import (
     Mode,
@@ -37,6 +37,7 @@ from krein.estimators.gaussian_process.laplace import (
     laplace_posterior,
     warn_of,
 )
+from krein.estimators.gaussian_process.learning import learn
 from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.gaussian_process.process import Process, check_correction, check_unused
 from krein.estimators.outside import fits_outside, predicts_outside
@@ -171,7 +172,7 @@ memory_limit, workdir
 
     def _fit_each(self, X: Any, labels: Indices) -> None:
         """Fit the problems of two classes. Those with equal rows and kernels share an approximation."""
-        self._forget(*self._of_route, "_training", "_prepared", "_settled", "_n_rows")
+        self._forget(*self._of_route, "_training", "_prepared", "_scales_are_open", "_n_rows")
         seed = seed_from(self.random_state) % 2**32
         X = copied(X) if self.copy_X_train else X  # once for all problems
         fitted = []
@@ -214,14 +215,14 @@ memory_limit, workdir
         amplitude = 1.0 / own if own > 0.0 else 1.0
         return sk.ConstantKernel(amplitude, (1e-5 * amplitude, 1e5 * amplitude)) * kernel
 
-    def _whole(self) -> Group:
-        return Group(self.X_train_, 2.0 * self.y_train_[:, None] - 1.0, np.zeros(len(self.y_train_)))
+    def _whole(self) -> Observations:
+        return Observations(self.X_train_, 2.0 * self.y_train_[:, None] - 1.0, np.zeros(len(self.y_train_)))
 
     @property
     def _evidence_of(self) -> Any:  # type: ignore[override]
         return functools.partial(laplace_evidence, max_iter=self.max_iter_predict)
 
-    def _learned(self, start: Any, whole: Group) -> Any:
+    def _learn_kernel(self, start: Any, whole: Observations) -> Any:
         seed, policy = seed_from(self.random_state), check_policy(self.policy)
         how = "none" if self._psd else "clip" if self.correction == "auto" else self.correction
         found = learn(
@@ -232,10 +233,10 @@ memory_limit, workdir
         self.n_iter_, self.converged_ = found.iterations, found.converged
         return start.clone_with_theta(found.theta)
 
-    def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
+    def _choose_correction(self, a: Approximation, kernel: Any, whole: Observations) -> str:
         return judge_for(whole.y[:, 0], learner="ridge", strength=LOGISTIC_NOISE, names=("clip", "flip"))(a)
 
-    def _condition_exactly(self, kernel: Any, whole: Group) -> None:
+    def _condition_exactly(self, kernel: Any, whole: Observations) -> None:
         mode = dense_mode(kernel(whole.objects), whole.y[:, 0], self.max_iter_predict)
         if mode is None:
             raise np.linalg.LinAlgError(
@@ -244,9 +245,9 @@ memory_limit, workdir
             )
         self.L_, self.W_sr_ = mode.factor, np.sqrt(mode.curvature)
         self._reached(mode)
-        self._conclude(kernel, whole, mode.evidence, mode.dual)
+        self._set_results(kernel, whole, mode.evidence, mode.dual)
 
-    def _explained(self, f: Factorization, kernel: Any, whole: Group, system: Eigensystem) -> Posterior:
+    def _posterior_of(self, f: Factorization, kernel: Any, whole: Observations, system: Eigensystem) -> Posterior:
         mode = factored_mode(f, noise_of(kernel, whole), whole.y[:, 0], system, self.max_iter_predict)
         self._reached(mode)
         return laplace_posterior(mode)
@@ -255,7 +256,7 @@ memory_limit, workdir
         warn_of(mode, type(self).__name__, self.max_iter_predict)
         self._newton = mode.n_iter, mode.converged
 
-    def _conclude(self, kernel: Any, whole: Group, evidence: float, dual: Array) -> None:
+    def _set_results(self, kernel: Any, whole: Observations, evidence: float, dual: Array) -> None:
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(evidence)
         self.alpha_ = dual.ravel()
@@ -315,7 +316,7 @@ memory_limit, workdir
         mean = (cross @ self.alpha_)[:, None]
         if not variance:
             return mean, np.empty(0)
-        self._check_self()
+        self._refuse_precomputed()
         V = solve_triangular(self.L_, self.W_sr_[:, None] * cross.T, lower=True, check_finite=False)
         return mean, self.kernel_.diag(X) - np.einsum("ij,ij->j", V, V)
 

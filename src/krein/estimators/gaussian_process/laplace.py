@@ -18,15 +18,8 @@ from scipy.special import erf, expit, log_expit
 
 from krein.arrays import EPS, Array
 from krein.errors import warn
-from krein.estimators.gaussian_process.posterior import (
-    Conditioned,
-    Evidence,
-    Posterior,
-    conditioned,
-    corrected_evidence,
-    factored,
-    inverse_by,
-)
+from krein.estimators.gaussian_process.evidence import Evidence, corrected_evidence, factored, inverse_by
+from krein.estimators.gaussian_process.posterior import Conditioned, Posterior, conditioned
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
 from krein.solvers.dense_dual import NotConverged
@@ -38,7 +31,7 @@ SMALL_GAIN = 1e-10
 # A step is halved until the log density grows, or falls by a share of no more than ROUNDING, down to SHORTEST_STEP.
 ROUNDING = 100.0 * EPS
 SHORTEST_STEP = 1e-6
-# Curvatures below this count as this: their inverse, a noise, must be a number.
+# Smaller curvatures are replaced by this one, so that their inverse is finite.
 LEAST_CURVATURE = 1e-100
 # The sigmoid is about the sum of SIGMOID_WEIGHTS (1 + erf(SIGMOID_SLOPES x)) / 2, whose mean under a normal
 # distribution is known (Williams and Barber 1998, appendix A). The numbers are those of scikit-learn.
@@ -48,17 +41,17 @@ SIGMOID_WEIGHTS = np.array([-1854.8214151, 3516.89893646, 221.29346712, 128.1232
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A Newton step: where it leads, and what was factored for it."""
+    """The result of a Newton step, and the factor that was computed for it."""
 
     dual: Array  # (n,) a
     latent: Array  # (n,) K a
     logdet: float  # log det(I + W^½ K W^½)
-    factor: Any  # the lower Cholesky factor of B, or what the factorization was conditioned to
+    factor: Any  # the lower Cholesky factor of B, or a `Conditioned`
 
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """The mode, and the curvature and the factor at it."""
+    """The mode of the posterior, with the curvature and the factor there."""
 
     latent: Array  # (n,)
     dual: Array  # (n,)
@@ -129,13 +122,13 @@ def factored_mode(f: Factorization, noise: Any, signs: Array, system: Eigensyste
 
 
 def laplace_posterior(mode: Mode) -> Posterior:
-    """What predictions need of the mode under a factored covariance."""
+    """Return what predictions need, for a factored covariance."""
     factor: Conditioned = mode.factor
     return Posterior(mode.evidence, mode.dual[:, None], factor.inner, factor.parts)
 
 
 def laplace_evidence(K: Array, noise: Array, y: Array, how: str | None = None, *, max_iter: int) -> Evidence:
-    """The evidence of signs y, (n, 1), in the form of `posterior.evidence_of`.
+    """Return the evidence of signs y, (n, 1), in the form of `evidence.evidence_of`.
 
     The mode moves with K, so that the derivative has a term for the third derivative of log p(y | g).
     """

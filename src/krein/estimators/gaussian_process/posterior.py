@@ -1,45 +1,38 @@
 """A factored covariance and noise in; evidence, dual coefficients and predictive variances out.
 
-The covariance of the targets is H = U M Uᵀ + D, with D diagonal and positive: the noise, a shift, and where wanted what
-the approximation leaves of k(x, x). With M = V diag(lambda) Vᵀ and L = V diag(sqrt(lambda)), A = I + Lᵀ Uᵀ D⁻¹ U L is
+The covariance of the targets is H = U M Uᵀ + D. D is diagonal and positive: the noise, the shift, and optionally what
+the approximation lacks of k(x, x). With M = V diag(lambda) Vᵀ and L = V diag(sqrt(lambda)), A = I + Lᵀ Uᵀ D⁻¹ U L is
 as well conditioned as H allows and r x r, so
 
     log det H = log det A + log det D,    H⁻¹ y = D⁻¹ (y - U L A⁻¹ Lᵀ Uᵀ D⁻¹ y),    M Uᵀ H⁻¹ y = L A⁻¹ Lᵀ Uᵀ D⁻¹ y
 
-and the posterior covariance of u(x)ᵀ f is u(x)ᵀ L A⁻¹ Lᵀ u(x): never negative. A core that falls apart does so here.
+and the posterior covariance of u(x)ᵀ f is u(x)ᵀ L A⁻¹ Lᵀ u(x), which is never negative. The components of a
+block-sparse core are treated separately.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from krein.arrays import EPS, Array, Indices
+from krein.arrays import Array, Indices
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Component, Eigensystem, eigensystem
 from krein.kernels import count_objects
 
 __all__ = [
     "Conditioned",
-    "Evidence",
     "Posterior",
     "Scales",
     "conditioned",
-    "corrected_evidence",
-    "drawn",
-    "evidence_by",
-    "evidence_of",
-    "factored",
-    "inverse_by",
-    "is_psd",
+    "draw_functions",
     "joint",
     "posterior",
     "prior",
@@ -51,20 +44,19 @@ __all__ = [
 # Rounding may increase a variance by this share.
 VARIANCE_ROUNDING = 1e-6
 LOG_2PI = math.log(2.0 * math.pi)
-Evidence: TypeAlias = "tuple[float, Callable[[], tuple[Array, Array]], Array, Array | None]"
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What y says about f, in the coordinates of U."""
+    """The posterior of the latent function f given y, in the coordinates of U."""
 
     evidence: float  # log p(y), summed over the targets
     dual: Array  # (n, p): H⁻¹ y
     inner: Array  # (r, p): M Uᵀ H⁻¹ y, so that the mean at x is u(x) inner
-    parts: tuple[tuple[Component, Array], ...]  # with A^(-1/2) Lᵀ, (m, m), or where A is diagonal L A⁻¹ L's values
+    parts: tuple[tuple[Component, Array], ...]  # with A^(-1/2) Lᵀ, (m, m), or the diagonal of L A⁻¹ L if A is diagonal
 
     def explained(self, u: sp.csr_matrix) -> tuple[Array, Array]:
-        """Return (u M uᵀ, u L A⁻¹ Lᵀ uᵀ) for each row of u: the variance f had, and the one it has left."""
+        """Return (u M uᵀ, u L A⁻¹ Lᵀ uᵀ) for each row of u: the prior and the posterior variance of f."""
         before, after = np.zeros(u.shape[0]), np.zeros(u.shape[0])
         for part, left in self.parts:
             rows, own = _rows_in(u, part)
@@ -73,11 +65,12 @@ class Posterior:
             after[rows] = squares @ left if left.ndim == 1 else np.square(own @ left.T).sum(1)
         return before, after
 
-    def fitting(self, u: sp.csr_matrix, own: Array, added: float) -> tuple[sp.csr_matrix, Array]:
-        """Return (u, k(x, x)): where u M uᵀ is above |k(x, x)| + ``added``, u without the least eigenvalues, and that.
+    def limited(self, u: sp.csr_matrix, own: Array, added: float) -> tuple[sp.csr_matrix, Array]:
+        """Return (u, k(x, x)) with prior variances u M uᵀ of at most |k(x, x)| + ``added``.
 
-        An object whose similarities are psd with those of the data never is. Of an indefinite kernel k(x, X) v / lambda
-        may be of any size where lambda is small, and then says nothing: what does not fit is left unexplained.
+        A psd kernel has no larger ones. With an indefinite kernel k(x, X) v / lambda can have any size if lambda is
+        small, and means nothing then. If u M uᵀ is too large, the smallest eigenvalues are left out of u, and the limit
+        takes the place of k(x, x).
         """
         limits = np.abs(own) + added
         changed, found = np.zeros(u.shape[0]), sp.csr_matrix(u.shape)
@@ -109,15 +102,15 @@ class Posterior:
 
 
 def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensystem | None = None) -> Posterior:
-    """Condition on y of shape (n, p) with variance ``noise``, a number or one per row, beside the shift of f.
+    """Return the posterior given y of shape (n, p), with variance ``noise`` (a number, or one per row) plus f's shift.
 
-    Negative eigenvalues of the core are rounding here, and taken as zero. Costs n k for one number and r³ for the
-    eigenvalues of the core; with a number per row n k² and another r³.
+    Negative eigenvalues of the core count as zero. The cost is n k, and r³ for the eigenvalues of the core. With one
+    number per row it is n k² and another r³.
     """
     system = eigensystem(f.core, f.ranks) if system is None else system
     D = np.asarray(noise, dtype=np.float64) + f.shift
     if D.ndim == 0:
-        return _even(f, float(D), y, system)
+        return _with_equal_noise(f, float(D), y, system)
     c = conditioned(f, D, y, system)
     n, p = y.shape
     return Posterior(-0.5 * (c.fit + p * (c.logdet + n * LOG_2PI)), c.dual, c.inner, c.parts)
@@ -125,7 +118,7 @@ def posterior(f: Factorization, noise: Array | float, y: Array, system: Eigensys
 
 @dataclass(frozen=True, eq=False)
 class Conditioned:
-    """H = U M Uᵀ + D and targets y: what a posterior is made of."""
+    """Quantities of H = U M Uᵀ + D and targets y from which a posterior is made."""
 
     logdet: float  # log det H
     fit: float  # yᵀ H⁻¹ y, summed over the targets
@@ -135,7 +128,7 @@ class Conditioned:
 
 
 def conditioned(f: Factorization, D: Array, y: Array, system: Eigensystem) -> Conditioned:
-    """The parts of a posterior for a diagonal D of different numbers, (n,); the shift of f is not used."""
+    """Compute these quantities for any diagonal D, (n,). The shift of f is not used."""
     grams = f.gram(1.0 / D)
     scaled = y / D[:, None]
     inside = f.project(scaled)
@@ -160,8 +153,8 @@ def conditioned(f: Factorization, D: Array, y: Array, system: Eigensystem) -> Co
     return Conditioned(logdet, fit, dual, inner, tuple(parts))
 
 
-def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
-    """The same noise for all: A is diagonal in the eigenvectors of the core."""
+def _with_equal_noise(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterior:
+    """Return the posterior if the noise is the same for all rows: A is diagonal in the eigenvectors of the core."""
     scales = Scales.of(replace(f, shift=0.0), y, system)
     values = scales.values
     coordinates = scales.coordinates / (values + t)[:, None]
@@ -173,22 +166,22 @@ def _even(f: Factorization, t: float, y: Array, system: Eigensystem) -> Posterio
 
 
 def scaled(f: Factorization, system: Eigensystem, ratio: float) -> tuple[Factorization, Eigensystem]:
-    """Multiply a factorization's shift and its eigenvalues; the core is left, as the eigenvalues stand for it."""
+    """Multiply the shift and the eigenvalues by ``ratio``. The core itself is not changed: the eigenvalues are used."""
     parts = tuple(replace(part, values=ratio * part.values) for part in system.components)
     return replace(f, shift=ratio * f.shift), replace(system, components=parts)
 
 
 def residual(left: Array, rest: float) -> Array:
-    """What of k(x, x) no basis holds; where that is less than ``rest``, the average over the data, half way up to it.
+    """Return the part of k(x, x) that the bases lack, but no less than half of it plus half of its mean ``rest``.
 
-    Off the data it is all there is to say. On them a small one says little: the mean has errors of its own there.
+    Far from the data it is the prior variance. Near the data a small value would understate the error of the mean.
     """
     left = np.maximum(left, 0.0)
     return np.asarray(np.maximum(left, 0.5 * (left + rest)))
 
 
 def prior(kernel: Any, X: Any, targets: int, std: bool, cov: bool) -> Any:
-    """The mean of ``targets`` functions nothing is known of, and the standard deviation or covariance if asked for."""
+    """Return the prior mean of ``targets`` functions, and the standard deviation or covariance if asked for."""
     mean = squeezed(np.zeros((count_objects(X), targets)))
     if not (std or cov):
         return mean
@@ -197,14 +190,14 @@ def prior(kernel: Any, X: Any, targets: int, std: bool, cov: bool) -> Any:
 
 
 def squeezed(values: Array) -> Array:
-    """Without the axis of the targets where there is one of them."""
+    """Remove the axis of the targets if there is only one."""
     return values[..., 0] if values.ndim > 1 and values.shape[-1] == 1 else values
 
 
 def joint(rest: Array | None, after: Array, variances: Array) -> Array:
-    """A covariance with these variances: ``after``, which is psd, and the positive part of ``rest`` in what is left.
+    """Return a psd covariance with these variances: ``after``, plus the positive part of ``rest``, scaled to fit.
 
-    Without ``rest`` what is left belongs to each object alone. A rest that is psd and leaves no more is taken as it is.
+    Without ``rest`` the remaining variance is independent for each object. A psd ``rest`` that fits is not changed.
     """
     cov, room = after.copy(), np.maximum(variances - np.diag(after), 0.0)
     if rest is not None:
@@ -219,12 +212,12 @@ def joint(rest: Array | None, after: Array, variances: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """The evidence of c (U M Uᵀ + s I) + t I as a function of c and t: r numbers each, once M is decomposed."""
+    """The evidence of c (U M Uᵀ + s I) + t I as a function of c and t; O(r) each, once M is decomposed."""
 
     values: Array  # (r,) eigenvalues of the core, at least 0
     coordinates: Array  # (r, p): Vᵀ Uᵀ y
-    outside: Array  # (n, p): what of y the bases do not span
-    shift: float  # of the factorization, and scaled with it
+    outside: Array  # (n, p): the part of y outside the span of the bases
+    shift: float  # s
     n: int
 
     @classmethod
@@ -247,9 +240,9 @@ class Scales:
         return value, np.array([float((own * slopes).sum()), t * float(slopes.sum())])
 
     def best(self, noise: float, fixed: float, bounds: Array, free: tuple[bool, bool]) -> tuple[float, float]:
-        """Return the (c, noise) of most evidence; ``fixed`` is variance beside the noise, ``bounds`` are of the logs.
+        """Return the (c, noise) of most evidence, where t = noise + ``fixed``; ``bounds`` are those of the logarithms.
 
-        Whichever of the two is not ``free`` stays at 1 or at ``noise``.
+        If c is not ``free`` it is 1. If the noise is not, it is ``noise``.
         """
         start = np.array([0.0, math.log(max(noise, 1e-300))])
         chosen = np.flatnonzero(free)
@@ -274,93 +267,7 @@ class Scales:
         return math.exp(full[0]), math.exp(full[1]) if free[1] else noise
 
 
-def evidence_of(K: Array, noise: Array, y: Array, how: str | None = None) -> Evidence:
-    """Return (log p(y), a function that gives its derivatives by K and by the noise, the dual coefficients, a Cholesky
-    factor) of a dense covariance K + diag(noise).
-
-    d log p / d theta is the sum of W * dK / d theta. ``how`` is a correction of an indefinite K, a function of its
-    spectrum, whose derivative follows from divided differences (Daleckii and Krein); without one an indefinite K has
-    evidence -inf.
-    """
-    if how is not None:
-        return corrected_evidence(K, noise, y, how, evidence_of)
-    H = K.copy()
-    H[np.diag_indices_from(H)] += noise
-    R = factored(H)
-    if R is None:
-        return -np.inf, lambda: (np.zeros_like(K), np.zeros(len(K))), np.zeros_like(y), None
-    dual = cho_solve((R, True), y, check_finite=False)
-
-    def slope() -> tuple[Array, Array]:
-        W = -0.5 * y.shape[1] * inverse_by(R)
-        W += 0.5 * dual @ dual.T
-        return W, np.diag(W)
-
-    return evidence_by(R, dual, y), slope, dual, R
-
-
-def factored(H: Array) -> Array | None:
-    """The lower Cholesky factor of a symmetric matrix, which is overwritten; None if it is not positive definite."""
-    R, failed = lapack.dpotrf(H.T, lower=1, clean=1, overwrite_a=1)  # H.T is H, and in LAPACK's order
-    return R if failed == 0 else None
-
-
-def evidence_by(R: Array, dual: Array, y: Array) -> float:
-    """log p(y) summed over the targets, from the Cholesky factor of the covariance and dual = (R Rᵀ)⁻¹ y, (n, p)."""
-    n, p = y.shape
-    return float(-0.5 * (y * dual).sum() - p * (np.log(np.diag(R)).sum() + 0.5 * n * LOG_2PI))
-
-
-def inverse_by(R: Array) -> Array:
-    """(R Rᵀ)⁻¹, by a third of the arithmetic of solving for the identity."""
-    lower, _ = lapack.dpotri(R, lower=1)
-    lower = np.tril(lower)
-    out = lower + lower.T
-    out[np.diag_indices_from(out)] *= 0.5
-    return np.asarray(out)
-
-
-SPECTRAL: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "clip": (lambda v: np.maximum(v, 0.0), lambda v: (v > 0.0).astype(float)),
-    "flip": (np.abs, np.sign),
-    "square": (np.square, lambda v: 2.0 * v),
-}
-
-
-def corrected_evidence(K: Array, noise: Array, y: Array, how: str, of: Callable[..., Evidence]) -> Evidence:
-    """``of(K, noise, y)`` with K corrected, and its derivatives by K as it was."""
-    if how != "square" and is_psd(K):  # nothing to correct
-        return of(K, noise, y)
-    values, V = np.linalg.eigh(K)
-    function, derivative = SPECTRAL[how]
-    changed = function(values)
-    value, slope, dual, R = of((V * changed) @ V.T, noise, y)
-
-    def through() -> tuple[Array, Array]:
-        W, by_noise = slope()
-        gaps = values[:, None] - values
-        near = np.abs(gaps) <= 1e-8 * max(float(np.abs(values).max()), 1e-300)
-        rates = np.where(near, derivative(values)[:, None], changed[:, None] - changed) / np.where(near, 1.0, gaps)
-        return V @ (rates * (V.T @ W @ V)) @ V.T, by_noise
-
-    return value, through, dual, R
-
-
-def is_psd(K: Array, tolerance: float = 0.0) -> bool:
-    """Whether K is psd up to rounding: a Cholesky factorisation tells, for a third of the arithmetic or less.
-
-    ``tolerance`` is what else may be missing, as a share of the largest diagonal entry.
-    """
-    H = K.copy()
-    H[np.diag_indices_from(H)] += (10.0 * len(K) * EPS + tolerance) * float(np.abs(np.diag(K)).max())
-    try:
-        cholesky(H, lower=True, overwrite_a=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:
+def draw_functions(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Array:
     """Draw functions with this mean and covariance, (n, n_samples) or for several targets (n, n_targets, n_samples)."""
     if mean.ndim == 1:
         return np.asarray(rng.multivariate_normal(mean, cov, n_samples, check_valid=check).T)
@@ -372,7 +279,7 @@ def drawn(mean: Array, cov: Array, n_samples: int, rng: Any, check: str) -> Arra
 
 
 def _rows_in(u: sp.csr_matrix, part: Component) -> tuple[Indices, Array]:
-    """The rows of u that meet the component, and what they hold there, dense."""
+    """Return the rows of u that are nonzero in the component, and their entries there, dense."""
     own = u[:, part.places] if len(part.places) < u.shape[1] else u
     rows = np.flatnonzero(np.diff(own.indptr))
     return rows, own[rows].toarray()

@@ -1,7 +1,7 @@
-"""What Gaussian processes for regression and classification share: data, kernel, approximation and its variances.
+"""The base class of Gaussian processes for regression and classification.
 
-X and a kernel object in; the covariance of the signal, dense or factored, and predictions of the latent function out.
-What the targets are, and what they say about it, is the matter of the two.
+In: X and a kernel object. Out: the covariance of the signal, dense or factored, and the mean and variance of the latent
+function at new objects. The two estimators add the likelihood of their targets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from krein.choosing import approximate
 from krein.errors import IndefiniteError, InputError, one_of
 from krein.estimators.base import KernelMachine, check_approximation
 from krein.estimators.decision import seen_by
-from krein.estimators.gaussian_process.evidence import Group, diagonal, exact_evidence, self_similarities
+from krein.estimators.gaussian_process.evidence import (
+    Observations,
+    diagonal,
+    evidence_of,
+    exact_evidence,
+    self_similarities,
+)
 from krein.estimators.gaussian_process.kernels import (
     AsSklearn,
     amplitude_of,
@@ -32,8 +38,8 @@ from krein.estimators.gaussian_process.kernels import (
     signal,
     translate,
 )
-from krein.estimators.gaussian_process.posterior import Posterior, evidence_of, residual, scaled
-from krein.estimators.gaussian_process.similarity_matrix import evaluated
+from krein.estimators.gaussian_process.posterior import Posterior, residual, scaled
+from krein.estimators.gaussian_process.similarity_matrix import evaluated_once
 from krein.estimators.route import Exact, Handed
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem, eigensystem
@@ -63,15 +69,15 @@ class Process(KernelMachine):
     kernel_: Any
     log_marginal_likelihood_value_: Any
 
-    # What regression and classification have each of their own.
-    _default_kernel: Callable[[], Any]  # of kernel=None
-    _learnable: Callable[[AsSklearn, Any, Array], Any]  # the kernel object that is learned in place of a krein kernel
-    _whole: Callable[[], Group]  # all rows and their targets
-    _learned: Callable[[Any, Group], Any]  # the kernel object with the parameters of most evidence
-    _judged: Callable[[Approximation, Any, Group], str]  # the correction of an indefinite kernel
-    _condition_exactly: Callable[[Any, Group], None]  # by a dense covariance
-    _explained: Callable[[Factorization, Any, Group, Eigensystem], Posterior]  # by a factored one
-    _conclude: Callable[[Any, Group, float, Array], None]  # sets the attributes of the fit
+    # The regressor and the classifier each define these.
+    _default_kernel: Callable[[], Any]  # the kernel object of kernel=None
+    _learnable: Callable[[AsSklearn, Any, Array], Any]  # a krein kernel as a kernel object with parameters
+    _whole: Callable[[], Observations]  # all rows and their targets
+    _learn_kernel: Callable[[Any, Observations], Any]  # the kernel object with the parameters of most evidence
+    _choose_correction: Callable[[Approximation, Any, Observations], str]  # the correction of an indefinite kernel
+    _condition_exactly: Callable[[Any, Observations], None]  # conditions on y by a Cholesky factor of the covariance
+    _posterior_of: Callable[[Factorization, Any, Observations, Eigensystem], Posterior]  # of a factored covariance
+    _set_results: Callable[[Any, Observations, float, Array], None]  # sets the attributes of the fit
     _dense_marginal: Callable[[Any, Array, bool], tuple[Array, Array]]  # mean and variance from k(X, X_train)
 
     _corrections: ClassVar[tuple[str, ...]] = ("auto", "none", "clip", "flip", "square")
@@ -93,7 +99,7 @@ class Process(KernelMachine):
         return tags
 
     @property
-    def _speaks_sklearn(self) -> bool:
+    def _has_sklearn_kernel(self) -> bool:
         return self.kernel is None or isinstance(self.kernel, sk.Kernel)
 
     @property
@@ -103,25 +109,25 @@ class Process(KernelMachine):
         return isinstance(self.kernel, Kernel) and self.kernel.accepts_sparse
 
     def _vectors(self, X: Any) -> bool:
-        if self._speaks_sklearn:
+        if self._has_sklearn_kernel:
             return self.kernel is None or bool(self.kernel.requires_vector_input)
         return super()._vectors(X)
 
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
         return super()._checked(X, y, reset=reset, **{"accept_sparse": "csr" if self._takes_sparse else False} | checks)
 
-    def _settles_later(self, kernel: Any, whole: Group) -> bool:
-        """Whether amplitude and noise, all there is to learn, follow from the factorization."""
+    def _only_scales_are_open(self, kernel: Any, whole: Observations) -> bool:
+        """Return whether amplitude and noise are all there is to learn, and follow from the factorization."""
         return False
 
-    def _rescaled(
-        self, f: Factorization, system: Eigensystem, kernel: Any, whole: Group
+    def _with_best_scales(
+        self, f: Factorization, system: Eigensystem, kernel: Any, whole: Observations
     ) -> tuple[Factorization, Eigensystem, Any]:
-        """The factorization and the kernel with the amplitude and the noise that all rows call for."""
+        """Return the factorization and the kernel with the amplitude and the noise of most evidence on all rows."""
         return f, system, kernel
 
-    def _part(self, X: Any, kernel: Any, whole: Group) -> Any:
-        """A process fitted to a part of the rows that is to be used instead, or None."""
+    def _exact_on_some_rows(self, X: Any, kernel: Any, whole: Observations) -> Any:
+        """Return an exact process on some of the rows if it is to be used instead, else None."""
         return None
 
     # -- fit -------------------------------------------------------------------------------------------------------
@@ -132,27 +138,27 @@ class Process(KernelMachine):
         self._decide(objects, similarity_of(kernel), scored=True)
         self.X_train_, self.y_train_ = self._training_rows(objects), y
         whole = self._whole()
-        once = evaluated(kernel, self.X_train_, self)
+        once = evaluated_once(kernel, self.X_train_, self)
         if once is not None:
             kernel, whole = once.kernel, replace(whole, objects=once.objects)
-        if (part := self._part(X, kernel, whole)) is not None:
+        if (part := self._exact_on_some_rows(X, kernel, whole)) is not None:
             return self._adopt(part)
         if self._psd:
             self._use_exactly(whole.objects, similarity_of(kernel))
         self.n_iter_, self.converged_ = 0, True
-        self._settled = self._settles_later(kernel, whole)
-        if self.optimizer is not None and kernel.n_dims > 0 and not self._settled:
-            kernel = self._learned(kernel, whole)
+        self._scales_are_open = self._only_scales_are_open(kernel, whole)
+        if self.optimizer is not None and kernel.n_dims > 0 and not self._scales_are_open:
+            kernel = self._learn_kernel(kernel, whole)
         self._condition(kernel, whole)
         if once is not None:
             once.put_back(self)
         self._remember_training()
-        if self._speaks_sklearn and self.optimizer is not None and kernel.n_dims > 0:
+        if self._has_sklearn_kernel and self.optimizer is not None and kernel.n_dims > 0:
             self.kernel_._check_bounds_params()
         return self
 
     def _adopt(self, part: Any) -> Any:
-        """Become the process that was fitted to a part of the rows, in the units of y."""
+        """Take over all that was fitted to some of the rows, but for the units of y."""
         kept = {*self.get_params(deep=False), "_y_train_mean", "_y_train_std", "n_features_in_", "feature_names_in_"}
         for name, value in vars(part).items():
             if name not in kept:
@@ -161,19 +167,19 @@ class Process(KernelMachine):
 
     @property
     def _psd(self) -> bool:
-        """Whether the process is exact and its kernel psd: then no eigenvalue is ever computed."""
+        """Whether the process is exact and its kernel psd, so that no eigenvalues are needed."""
         return isinstance(self.route_, Exact) and self.route_.psd
 
     def _training_rows(self, objects: Any) -> Any:
-        """What is kept of X; in double precision where the process is exact, as its covariance is."""
+        """Return the rows that are kept, in double precision if the process is exact."""
         if isinstance(self.route_, Exact) and getattr(objects, "dtype", None) == np.float32:
             return objects.astype(np.float64)
         return objects.copy() if self.copy_X_train and hasattr(objects, "copy") else objects
 
     def _remember_training(self) -> None:
-        """What ``approximation_`` is built of if it is asked for: the kernel as it was learned, without noise."""
+        """Keep the learned kernel without noise, from which ``approximation_`` is built on first access."""
         clean = signal(self.kernel_)
-        scale = self._units(clean, self.X_train_)
+        scale = self._length_scales(clean, self.X_train_)
         self._training = divided(self.X_train_, scale), translate(clean, scale)
         if not self._precomputed:
             self._kernel = self._training[1]
@@ -183,7 +189,7 @@ class Process(KernelMachine):
         """Return the objects and the kernel object that is to be learned."""
         if self.approximation is not None:
             return X, self._learnable(AsSklearn(check_approximation(self.approximation).kernel, "fixed"), X, y)
-        if self._speaks_sklearn:
+        if self._has_sklearn_kernel:
             return X, clone(self.kernel) if self.kernel is not None else self._default_kernel()
         if self._precomputed:
             objects: Any = np.arange(X.shape[0])
@@ -197,51 +203,51 @@ class Process(KernelMachine):
             self.kernel, X, gamma=self.gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params
         )
 
-    def _condition(self, kernel: Any, whole: Group) -> None:
-        """Condition on y: by a Cholesky factor of the covariance, or through a factorization of the kernel matrix."""
+    def _condition(self, kernel: Any, whole: Observations) -> None:
+        """Condition on y: by a Cholesky factor of the covariance, or by a factorization of the kernel matrix."""
         self._posterior: Posterior | None = None
         if self._psd:
             self._condition_exactly(kernel, whole)
             return
         clean = signal(kernel)
-        self._scale = self._units(clean, whole.objects)
+        self._scale = self._length_scales(clean, whole.objects)
         found = self._approximated(clean, whole, self._scale)
-        a = self._settle(found, lambda a: self._judged(a, kernel, whole))
+        a = self._settle(found, lambda a: self._choose_correction(a, kernel, whole))
         if isinstance(self.route_, Exact) and self.correction_ == "none":
             self._forget_matrix()
             self._condition_exactly(kernel, whole)
         else:
             self._condition_factored(a, kernel, whole)
 
-    def _condition_factored(self, a: Approximation, kernel: Any, whole: Group) -> None:
+    def _condition_factored(self, a: Approximation, kernel: Any, whole: Observations) -> None:
         if self.n_negative_ and self.correction_ == "none":
             raise IndefiniteError(
                 f"The evidence needs a psd matrix, but {a.kernel!r} gave {self.n_negative_} negative eigenvalues. Pass "
                 'correction="flip" or "clip".'
             )
-        f, system = self._completed(a, signal(kernel), whole)
-        f, system, kernel = self._rescaled(f, system, kernel, whole)
-        self._posterior = self._explained(f, kernel, whole, system)
+        f, system = self._with_residual(a, signal(kernel), whole)
+        f, system, kernel = self._with_best_scales(f, system, kernel, whole)
+        self._posterior = self._posterior_of(f, kernel, whole, system)
         self._rest = 0.0 if a.factorization.shift else f.shift
-        self._added: float | None = None  # to k(x, x), at most, by the correction of an indefinite kernel
+        self._added: float | None = None  # the most that the correction of an indefinite kernel adds to k(x, x)
         if not declared_psd(kernel) or isinstance(self.route_, Exact):
             held = f.diagonal(system.diagonal_core(system.values))
             self._added = max(0.0, float(np.max(held - diagonal(signal(kernel), whole))))
-        self._conclude(kernel, whole, self._posterior.evidence, self._posterior.dual)
+        self._set_results(kernel, whole, self._posterior.evidence, self._posterior.dual)
 
-    def _units(self, clean: Any, objects: Any) -> Array | None:
+    def _length_scales(self, clean: Any, objects: Any) -> Array | None:
         return None if isinstance(self.route_, Handed) else scales(clean, objects)
 
-    def _approximated(self, clean: Any, whole: Group, scale: Array | None) -> Approximation:
-        """The approximation of the signal, over columns in units of its length scales; its blocks chosen for y."""
+    def _approximated(self, clean: Any, whole: Observations, scale: Array | None) -> Approximation:
+        """Return the approximation of the signal, on columns divided by its length scales, with blocks chosen for y."""
         kernel = translate(clean, scale)
-        if isinstance(self.route_, Handed):  # it has no amplitude, or another
+        if isinstance(self.route_, Handed):  # its kernel has another amplitude, or none
             handed = self.route_.approximation.kernel
             kernel = self._bound(whole.objects) if isinstance(self.kernel, Kernel) else handed
         return self._build(divided(whole.objects, scale), kernel, self._chooser(whole.y))
 
-    def _completed(self, a: Approximation, clean: Any, whole: Group) -> tuple[Factorization, Eigensystem]:
-        """The signal's factorization, what it lacks of k(x, x) on average in its shift, and its eigenvalues."""
+    def _with_residual(self, a: Approximation, clean: Any, whole: Observations) -> tuple[Factorization, Eigensystem]:
+        """Return the signal's factorization and eigenvalues; the shift is the mean of what it lacks of k(x, x)."""
         f, system = a.factorization, eigensystem(a.factorization.core, a.factorization.ranks)
         own = diagonal(clean, whole)
         if isinstance(self.route_, Handed):
@@ -254,10 +260,10 @@ class Process(KernelMachine):
     def log_marginal_likelihood(
         self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> float | tuple[float, Array]:
-        """Return log p(y) at theta, and its gradient if asked for; without theta that of ``kernel_``.
+        """Return log p(y) at theta, by default that of ``kernel_``, and its gradient if asked for.
 
-        Of an exact process it is exact, on all rows. Else the matrix is approximated anew at theta, with the random
-        numbers of the fit, and the gradient is by central differences.
+        It is exact if the process is. Otherwise the matrix is approximated again at theta, with the random numbers of
+        the fit, and the gradient is computed by central differences.
         """
         if theta is None:
             if eval_gradient:
@@ -280,25 +286,25 @@ class Process(KernelMachine):
         ends = [[self._evidence_at(kernel.clone_with_theta(theta + s), whole) for s in (h, -h)] for h in steps]
         return value, np.array([(up - down) / (2.0 * THETA_STEP) for up, down in ends])
 
-    def _evidence_at(self, kernel: Any, whole: Group) -> float:
+    def _evidence_at(self, kernel: Any, whole: Observations) -> float:
         clean = signal(kernel)
         handed = isinstance(self.route_, Handed)
         a = self._uncorrected if handed else _alike(self, translate(clean, self._scale), whole)
         a = a if self.correction_ == "none" else a.corrected(self.correction_)
-        f, system = self._completed(a, clean, whole)
-        return np.float64(self._explained(f, kernel, whole, system).evidence)
+        f, system = self._with_residual(a, clean, whole)
+        return np.float64(self._posterior_of(f, kernel, whole, system).evidence)
 
     # -- the latent function at new objects ------------------------------------------------------------------------
 
     def _latent(self, X: Any, variance: bool) -> tuple[Array, Array]:
-        """The mean, (m, p), and the variance, (m,), some objects at a time."""
+        """Return the mean, (m, p), and the variance, (m,), computed for some objects at a time."""
         width = count_objects(self.X_train_) if self._posterior is None else max(1, len(self._posterior.inner))
         n, step = count_objects(X), max(1, PREDICTED_ENTRIES // width)
         parts = [self._marginal(rows(X, slice(i, i + step)), variance) for i in range(0, n, step)]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _marginal(self, X: Any, variance: bool) -> tuple[Array, Array]:
-        """The mean, (m, p), and the variance at X, (m,)."""
+        """Return the mean, (m, p), and the variance, (m,), at X."""
         if self._posterior is None:
             return self._dense_marginal(X, self._cross(X), variance)
         u = self._extended(X)
@@ -306,32 +312,32 @@ class Process(KernelMachine):
         if not variance:
             return mean, np.empty(0)
         clean, noise = self._self(X)
-        u, own = (u, clean) if self._added is None else self._posterior.fitting(u, clean, self._added)
+        u, own = (u, clean) if self._added is None else self._posterior.limited(u, clean, self._added)
         before, after = self._posterior.explained(u)
         return mean, residual(own - before, self._rest) + after + noise
 
     def _new_objects(self, X: Any) -> Any:
-        """Objects to predict, in the form the kernel has them."""
+        """Return objects to predict in the form that the kernel compares."""
         X = self._checked(X, "no_validation", reset=False)[0]
         if isinstance(self.kernel, Kernel) and not takes_vectors(self.kernel):
             return check_new_objects(X, self.X_train_, self.kernel)
         return X
 
     def _extended(self, X: Any) -> Any:
-        if self._precomputed:  # rows against the fit's objects, which its own kernel does not know
+        if self._precomputed:  # X holds similarities to the training objects
             given = given_rows(self.kernel_, X)
             return replace(self.approximation_, kernel=given).extend(given.new)
         a, objects = seen_by(self.approximation_, divided(X, self._scale))
         return a.extend(objects)
 
     def _cross(self, X: Any) -> Array:
-        """k(X, X_train), of an exact process."""
+        """Return k(X, X_train) of an exact process."""
         if self._precomputed:
             return np.asarray(given_rows(self.kernel_, X).R)
         leaf = leaf_of(self.kernel_)
         if leaf is None:
             return np.asarray(signal(self.kernel_)(X, self.X_train_))
-        if getattr(self, "_prepared", None) is None:  # what the kernel needs of X_train_, computed once
+        if getattr(self, "_prepared", None) is None:  # computed once for all predictions
             self._prepared = Evaluator(leaf.kernel).against(self.X_train_)
         amplitude = amplitude_of(self.kernel_)
         return np.concatenate(
@@ -339,22 +345,22 @@ class Process(KernelMachine):
         )
 
     def _self(self, X: Any) -> tuple[Array, Any]:
-        self._check_self()
+        self._refuse_precomputed()
         return _own_and_noise(self.kernel_, X)
 
-    def _check_self(self) -> None:
+    def _refuse_precomputed(self) -> None:
         if self._precomputed:
             raise InputError("A precomputed matrix does not say how similar new objects are to themselves.")
 
 
 def similarity_of(kernel: Any) -> Kernel:
-    """The krein kernel that decides the route: the signal, without an amplitude that changes nothing about it."""
+    """Return the krein kernel by which the route is decided: the signal without its amplitude."""
     leaf = leaf_of(kernel)
     return leaf.kernel if leaf is not None else translate(signal(kernel), None)
 
 
 def check_correction(how: str, known: tuple[str, ...]) -> None:
-    """Refuse a correction the process does not have, and say why there is no shift."""
+    """Raise InputError for a correction that a process does not have, and say why there is no shift."""
     if how == "shift":
         raise InputError(
             "correction='shift' is none for a Gaussian process: what it adds to the diagonal is noise, which is there "
@@ -364,7 +370,7 @@ def check_correction(how: str, known: tuple[str, ...]) -> None:
 
 
 def check_unused(machine: Any) -> None:
-    """Refuse parameters of named kernels beside a kernel object, which has its own."""
+    """Raise InputError for parameters of named kernels that were given with a kernel object, which has its own."""
     check_beside(machine, machine.kernel)
     if not (machine.kernel is None or isinstance(machine.kernel, sk.Kernel)):
         return
@@ -378,22 +384,22 @@ def check_unused(machine: Any) -> None:
 
 
 def divided(objects: Any, scale: Array | None) -> Any:
-    """Columns in units of their scales."""
+    """Return the rows with each column divided by its scale."""
     if isinstance(objects, RowPieces):
         return objects if scale is None else objects / scale
     return objects if scale is None else np.asarray(objects / scale, dtype=objects.dtype)
 
 
 def _own_and_noise(kernel: Any, X: Any) -> tuple[Array, Any]:
-    """k(x, x) without noise, and the kernel's noise; objects are compared with themselves once if that will do."""
+    """Return k(x, x) without noise, and the kernel's noise."""
     clean, level = signal(kernel).diag(X), noise_level(kernel)
     return clean, kernel.diag(X) - clean if level is None else level
 
 
-def _alike(machine: Any, kernel: Kernel, whole: Group) -> Approximation:
-    """The approximation of a fitted machine at other parameters, with the blocks, ranks and random numbers of its own.
+def _alike(machine: Any, kernel: Kernel, whole: Observations) -> Approximation:
+    """Return the approximation of a fitted machine at other parameters, with the same blocks, ranks and seed.
 
-    Two evidences differ by their parameters then, and not by what was drawn for them.
+    So two evidences differ by their parameters alone, and not by random numbers.
     """
     known, choice = machine._uncorrected, machine.selection_
     return approximate(

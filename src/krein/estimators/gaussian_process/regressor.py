@@ -2,8 +2,8 @@
 
 The kernel's parameters and the noise maximise the evidence (`evidence`). An exact process then needs one Cholesky
 factor of the covariance. An approximated one is linear algebra in the core of the factorization (`posterior`). What
-the approximation leaves of k(x, x) is not lost: its mean is added to the noise when y is explained, and the predictive
-variance uses k(x, x) itself, or the process would be overconfident.
+the approximation lacks of k(x, x) is not neglected: its mean is added to the noise of y, and the predictive variance
+uses k(x, x) itself. Otherwise the process would be overconfident.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, warn, whole_number
 from krein.estimators.cache import forget
 from krein.estimators.gaussian_process.evidence import (
-    Group,
+    Observations,
+    choose_correction,
     covariance,
-    data_of,
-    judged,
-    learn,
+    evidence_by,
+    factored,
     noise_of,
-    rescaled,
-    settled_later,
+    observations_of,
+    only_scales_are_open,
+    with_best_scales,
 )
 from krein.estimators.gaussian_process.kernels import (
     AsSklearn,
@@ -37,11 +38,10 @@ from krein.estimators.gaussian_process.kernels import (
     signal,
     with_noise,
 )
+from krein.estimators.gaussian_process.learning import learn
 from krein.estimators.gaussian_process.posterior import (
     Posterior,
-    drawn,
-    evidence_by,
-    factored,
+    draw_functions,
     joint,
     posterior,
     prior,
@@ -126,6 +126,17 @@ memory_limit, workdir
         of a psd kernel builds it on first access.
     route_, correction_, n_negative_, selection_, relative_error_, n_iter_, converged_
         See `krein.estimators.base.KernelMachine`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+    >>> process = krein.GaussianProcessRegressor(krein.RBF(gamma=1.0), random_state=0).fit(x, y)
+    >>> mean, std = process.predict([[1.0], [30.0]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.0)) < 0.1), bool(std[1] > std[0])  # far from all rows it is less sure
+    (True, True)
     """
 
     kernel: Any = None
@@ -161,17 +172,17 @@ memory_limit, workdir
     def _default_kernel(self) -> Any:
         return sk.ConstantKernel() * sk.RBF()
 
-    def _whole(self) -> Group:
-        return data_of(self)
+    def _whole(self) -> Observations:
+        return observations_of(self)
 
-    def _settles_later(self, kernel: Any, whole: Group) -> bool:
-        return self.optimizer == "fmin_l_bfgs_b" and settled_later(kernel, whole, self.route_)
+    def _only_scales_are_open(self, kernel: Any, whole: Observations) -> bool:
+        return self.optimizer == "fmin_l_bfgs_b" and only_scales_are_open(kernel, whole, self.route_)
 
-    def _part(self, X: Any, kernel: Any, whole: Group) -> GaussianProcessRegressor | None:
-        """An exact process on some of the rows; None where an approximation of all predicts better, or was asked for.
+    def _exact_on_some_rows(self, X: Any, kernel: Any, whole: Observations) -> GaussianProcessRegressor | None:
+        """Return an exact process on some rows, or None if an approximation of all predicts better or was asked for.
 
-        It has ``policy.process_rows`` rows drawn at random. Others are held out to score it; the approximation has the
-        score of the best shape, at the parameters learned for the exact process.
+        It is fitted to ``policy.process_rows`` random rows and scored on others. The approximation has the score of the
+        best shape, at the parameters learned by the exact process.
         """
         policy, n = check_policy(self.policy), len(whole.y)
         rows = policy.process_rows
@@ -184,7 +195,7 @@ memory_limit, workdir
         part: GaussianProcessRegressor = clone(self).set_params(random_state=seed % 2**32, normalize_y=False)
         part.fit(take(X, some), self.y_train_[some])
         score = float(part.score(take(X, others), self.y_train_[others]))
-        scale = part._units(signal(part.kernel_), part.X_train_)
+        scale = part._length_scales(signal(part.kernel_), part.X_train_)
         choice = self._chooser(whole.y)(divided(X, scale), part._training[1], seed=seed, verbose=self.verbose)
         best = max((t.quality[0] for t in choice.tried), default=-np.inf)
         if score < best:
@@ -194,8 +205,8 @@ memory_limit, workdir
         part.route_ = Exact(True, why)
         return part
 
-    def _learned(self, start: Any, whole: Group) -> Any:
-        """The kernel with the parameters of most evidence; those for a flip only if the fit will use a flip."""
+    def _learn_kernel(self, start: Any, whole: Observations) -> Any:
+        """Return the kernel with the parameters of most evidence; those for "flip" only if the fit will use it."""
         seed, policy = seed_from(self.random_state), check_policy(self.policy)
         for how in ("none",) if self._psd else (self.correction, "clip"):
             found = learn(
@@ -208,8 +219,8 @@ memory_limit, workdir
             if how != "auto" or found.how != "flip":
                 break
             clean = signal(kernel)
-            a = self._approximated(clean, whole, self._units(clean, whole.objects))
-            if self._judged(a, kernel, whole) == "flip":
+            a = self._approximated(clean, whole, self._length_scales(clean, whole.objects))
+            if self._choose_correction(a, kernel, whole) == "flip":
                 break
         return kernel
 
@@ -218,10 +229,10 @@ memory_limit, workdir
 
     # -- conditioning on y -----------------------------------------------------------------------------------------
 
-    def _better(self, kernels: list[Any], whole: Group) -> Any:
-        """The kernel whose approximation has more evidence on all rows, amplitude and noise settled for each.
+    def _better(self, kernels: list[Any], whole: Observations) -> Any:
+        """Return the kernel whose approximation has most evidence on all rows, at its best amplitude and noise.
 
-        One approximation is held at a time; the best is as a rule the last, and then remembered.
+        One approximation is held at a time. The best is usually the last, which stays in the cache.
         """
         if len(kernels) == 1 or self.coupling != "shared" or not declared_psd(kernels[-1]):
             return kernels[-1]
@@ -231,8 +242,8 @@ memory_limit, workdir
             if held:
                 forget(held.pop())
             clean = signal(kernel)
-            held.append(self._approximated(clean, whole, self._units(clean, whole.objects)))
-            f, system, kernel = rescaled(*self._completed(held[0], clean, whole), kernel, whole)
+            held.append(self._approximated(clean, whole, self._length_scales(clean, whole.objects)))
+            f, system, kernel = with_best_scales(*self._with_residual(held[0], clean, whole), kernel, whole)
             return posterior(f, noise_of(kernel, whole), whole.y, system).evidence
 
         best = max(kernels, key=evidence)
@@ -240,15 +251,15 @@ memory_limit, workdir
             forget(held.pop())
         return best
 
-    def _rescaled(
-        self, f: Factorization, system: Eigensystem, kernel: Any, whole: Group
+    def _with_best_scales(
+        self, f: Factorization, system: Eigensystem, kernel: Any, whole: Observations
     ) -> tuple[Factorization, Eigensystem, Any]:
-        return (f, system, kernel) if self.optimizer is None else rescaled(f, system, kernel, whole)
+        return (f, system, kernel) if self.optimizer is None else with_best_scales(f, system, kernel, whole)
 
-    def _explained(self, f: Factorization, kernel: Any, whole: Group, system: Eigensystem) -> Posterior:
+    def _posterior_of(self, f: Factorization, kernel: Any, whole: Observations, system: Eigensystem) -> Posterior:
         return posterior(f, noise_of(kernel, whole), whole.y, system)
 
-    def _condition_exactly(self, kernel: Any, whole: Group) -> None:
+    def _condition_exactly(self, kernel: Any, whole: Observations) -> None:
         factor = factored(covariance(kernel, whole))
         if factor is None:
             raise np.linalg.LinAlgError(
@@ -257,18 +268,20 @@ memory_limit, workdir
             )
         dual = cho_solve((factor, True), whole.y, check_finite=False)
         self.L_ = factor
-        self._conclude(kernel, whole, evidence_by(factor, dual, whole.y), dual)
+        self._set_results(kernel, whole, evidence_by(factor, dual, whole.y), dual)
 
-    def _conclude(self, kernel: Any, whole: Group, evidence: float, dual: Array) -> None:
+    def _set_results(self, kernel: Any, whole: Observations, evidence: float, dual: Array) -> None:
         self.kernel_ = kernel
         self.log_marginal_likelihood_value_ = np.float64(evidence)
         self.noise_ = noise_of(kernel, whole)
         self.alpha_ = dual[:, 0] if self.y_train_.ndim == 1 else dual
 
-    def _judged(self, a: Approximation, kernel: Any, whole: Group) -> str:
+    def _choose_correction(self, a: Approximation, kernel: Any, whole: Observations) -> str:
         clean = signal(kernel)
         exact = isinstance(self.route_, Exact)
-        return judged(a, kernel, whole, lambda a: self._completed(a, clean, whole), exact=exact, settle=self._settled)
+        return choose_correction(
+            a, kernel, whole, lambda a: self._with_residual(a, clean, whole), exact=exact, settle=self._scales_are_open
+        )
 
     # -- predict ---------------------------------------------------------------------------------------------------
 
@@ -300,28 +313,30 @@ memory_limit, workdir
         """Draw functions from the process, (n_X, n_samples) or (n_X, n_targets, n_samples)."""
         rng = check_random_state(random_state)
         mean, cov = self.predict(X, return_cov=True)
-        return drawn(mean, cov, n_samples, rng, "warn" if getattr(self, "_posterior", None) is None else "ignore")
+        return draw_functions(
+            mean, cov, n_samples, rng, "warn" if getattr(self, "_posterior", None) is None else "ignore"
+        )
 
     def _dense_marginal(self, X: Any, cross: Array, variance: bool) -> tuple[Array, Array]:
         mean = cross @ self.alpha_.reshape(len(cross.T), -1)
         if not variance:
             return mean, np.empty(0)
-        self._check_self()
+        self._refuse_precomputed()
         V = solve_triangular(self.L_, cross.T, lower=True, check_finite=False)
         return mean, self.kernel_.diag(X) - np.einsum("ij,ij->j", V, V)
 
     def _joint(self, X: Any) -> tuple[Array, Array]:
-        """The mean and the covariance at X, (m, m), of the normalised targets."""
+        """Return the mean and the covariance, (m, m), of the normalised targets at X."""
         mean, _ = self._marginal(X, variance=False)
         if self._posterior is None:
             V = solve_triangular(self.L_, self._cross(X).T, lower=True, check_finite=False)
-            self._check_self()
+            self._refuse_precomputed()
             cov = self.kernel_(X) - V.T @ V
             return mean, cov if declared_psd(self.kernel_) else joint(cov, 0.0 * cov, np.maximum(np.diag(cov), 0.0))
         variances, clean = self._marginal(X, variance=True)[1], signal(self.kernel_)
         u = self._extended(X)
-        if self._added is not None:  # of a kernel that is not psd: the rest belongs to each row alone
-            u, _ = self._posterior.fitting(u, clean.diag(X), self._added)
+        if self._added is not None:  # not psd: what the bases lack is independent for each row
+            u, _ = self._posterior.limited(u, clean.diag(X), self._added)
             return mean, joint(None, self._posterior.covariance(u)[1], variances)
         before, after = self._posterior.covariance(u)
         return mean, joint(clean(X) - before, after, variances)
@@ -329,7 +344,7 @@ memory_limit, workdir
     def _prior(self, X: Any, return_std: bool, return_cov: bool) -> Any:
         check_unused(self)
         kernel = self._default_kernel() if self.kernel is None else self.kernel
-        kernel = kernel if self._speaks_sklearn else AsSklearn(self._bound(X))
+        kernel = kernel if self._has_sklearn_kernel else AsSklearn(self._bound(X))
         return prior(kernel, X, self.n_targets or 1, return_std, return_cov)
 
 

@@ -1,8 +1,8 @@
-"""A similarity that has no parameters to learn: its matrix is evaluated once, and the fit works on the indices.
+"""A similarity without parameters to learn: its matrix is evaluated once, and the fit works on indices.
 
-The search for amplitude and noise, the approximation and the conditioning each need k(X, X). Where no parameter is
-inside the similarity, that is the same matrix every time. `evaluated` replaces the objects by the indices of its rows;
-`Evaluated.put_back` returns what was learned to the objects.
+The search for amplitude and noise, the approximation and the conditioning each need k(X, X). If the similarity has no
+parameters it is the same matrix every time. `evaluated_once` replaces the objects by the indices of its rows.
+`EvaluatedOnce.put_back` puts the objects in their place again after the fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from krein.estimators.route import Exact
 from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, counting, is_vectors, take
 from krein.kernels.validation import check_similarity, takes_vectors
 
-__all__ = ["Evaluated", "evaluated"]
+__all__ = ["EvaluatedOnce", "evaluated_once"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,30 +40,30 @@ class _EvaluatedSimilarity(Precomputed):
         return 0
 
     def __repr__(self) -> str:
-        return self.name  # what a warning is about is the user's similarity
+        return self.name  # warnings name the user's similarity
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated:
+class EvaluatedOnce:
     """A kernel object over the indices of objects, in place of the one over the objects."""
 
     kernel: Any
     objects: Indices
-    leaf: AsSklearn  # what compares the objects themselves
-    given: Any  # those
+    leaf: AsSklearn  # the similarity of the objects
+    given: Any  # the objects
     n_evaluations: int
 
     def put_back(self, machine: Any) -> None:
-        """What a machine learned of indices is of the objects from now on."""
+        """Replace the indices in a fitted machine by the objects."""
         machine.kernel_ = with_leaf(machine.kernel_, self.leaf)
         if machine._approximation is not None:
-            forget(machine._uncorrected)  # nobody will ask for it by these indices again
+            forget(machine._uncorrected)  # its key, the indices, is not used again
             machine._uncorrected, machine._approximation = map(
                 self.back, (machine._uncorrected, machine._approximation)
             )
 
     def back(self, a: Approximation) -> Approximation:
-        """The approximation as one of the objects: indices become what they stand for."""
+        """Return the approximation with objects in place of indices."""
         kernel = self._own(a.kernel)
         evaluator = Evaluator(kernel)
 
@@ -85,11 +85,11 @@ class Evaluated:
         return Scaled(self._own(kernel.kernel), kernel.factor) if isinstance(kernel, Scaled) else self.leaf.kernel
 
 
-def evaluated(kernel: Any, objects: Any, machine: Any) -> Evaluated | None:
-    """Return the kernel object over a matrix evaluated once; None where it would have to be evaluated again anyway.
+def evaluated_once(kernel: Any, objects: Any, machine: Any) -> EvaluatedOnce | None:
+    """Return the kernel object over a matrix evaluated once, or None if that does not help.
 
-    That is where the process is not exact, where the similarity has parameters to learn, and where it is one of krein's
-    kernels of vectors: those are cheap.
+    It does not help if the process is approximated, if the similarity has parameters to learn, or if it is one of
+    krein's kernels of vectors, which are cheap.
     """
     leaf = leaf_of(kernel)
     if not isinstance(machine.route_, Exact) or leaf is None or leaf.n_dims:
@@ -101,4 +101,4 @@ def evaluated(kernel: Any, objects: Any, machine: Any) -> Evaluated | None:
         check_similarity(objects, evaluator, whole=True)
         K = evaluator.symmetric(objects)
     inside = AsSklearn(_EvaluatedSimilarity(K, name=repr(leaf.kernel)))
-    return Evaluated(with_leaf(kernel, inside), np.arange(len(K)), leaf, objects, spent.n_evaluations)
+    return EvaluatedOnce(with_leaf(kernel, inside), np.arange(len(K)), leaf, objects, spent.n_evaluations)

@@ -1,0 +1,184 @@
+"""Kernel machines beside their peers on the same rows: the picture of the README and of the start page.
+
+front.csv: covtype in two classes, 100,000 training rows, 10,000 to test on. Every contender runs in a process of its
+own with one thread, by turns, as often as `REPEATS` says; seconds are the process's own, peak memory is what a fit adds
+to data and code. Falkon needs PyTorch and a compiler. Its figures come from `falkon.csv`, which was measured with the
+same split on the same kind of machine, at other numbers of rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_machines import split
+from benchmarks.measure import forget_peak, peak_bytes, resident_bytes
+from benchmarks.runner import Request, Task
+
+COLUMNS = (
+    "contender", "repeat", "n", "fit_seconds", "fit_wall_seconds", "predict_seconds", "accuracy", "peak_bytes", "notes",
+)  # fmt: skip
+TABLES = {"front": COLUMNS}
+REPEATS = 3
+ROWS, QUICK_ROWS = 100_000, 3000
+# An exact SVM of all rows takes a quarter of an hour and more: it gets half of them, once, and last.
+HALVED = ("scikit-learn SVC, half of the rows",)
+FAMILIES = {  # The first word of a contender: colour, marker, label
+    "krein": ("#b03a2e", "o", "krein"),
+    "scikit-learn": ("#1b5e91", "s", "scikit-learn SVC, exact, 50,000 rows"),
+    "Nystroem": ("#117a3d", "^", "Nystroem + linear machine"),
+    "RBFSampler": ("#7a6a00", "v", "RBFSampler + linear machine"),
+    "gradient": ("#6c3483", "D", "gradient boosting"),
+    "Falkon": ("#555555", "P", "Falkon (50,000 and 200,000 rows)"),
+}
+
+
+def contenders() -> dict[str, Callable[[], Any]]:
+    """Return how each contender is made. gamma and C are those at which the contender does best of 0.1 and 1."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.kernel_approximation import Nystroem, RBFSampler
+    from sklearn.linear_model import RidgeClassifier, SGDClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import SVC, LinearSVC
+
+    import krein
+
+    found: dict[str, Callable[[], Any]] = {
+        "krein ridge": lambda: krein.KernelRidgeClassifier(gamma=1.0, random_state=0),
+        "krein SVC": lambda: krein.SVC(gamma=1.0, C=10.0, random_state=0),
+        "krein ridge, 500 blocks of rank 32": lambda: krein.KernelRidgeClassifier(
+            gamma=1.0, n_blocks=500, rank=32, drop=1.0, random_state=0
+        ),
+        "gradient boosting": lambda: HistGradientBoostingClassifier(random_state=0),
+        "gradient boosting, 500 trees": lambda: HistGradientBoostingClassifier(max_iter=500, random_state=0),
+        "RBFSampler 2048 + SGD": lambda: make_pipeline(
+            RBFSampler(gamma=0.1, n_components=2048, random_state=0), SGDClassifier(random_state=0)
+        ),
+        "RBFSampler 2048 + ridge": lambda: make_pipeline(
+            RBFSampler(gamma=0.1, n_components=2048, random_state=0), RidgeClassifier(alpha=0.1)
+        ),
+        "Nystroem 256 + LinearSVC": lambda: make_pipeline(
+            Nystroem(gamma=0.1, n_components=256, random_state=0), LinearSVC(C=10.0)
+        ),
+    }
+    for m in (256, 1024, 2048):
+        found[f"Nystroem {m} + ridge"] = lambda m=m: make_pipeline(
+            Nystroem(gamma=0.1, n_components=m, random_state=0), RidgeClassifier(alpha=0.1)
+        )
+    found[HALVED[0]] = lambda: SVC(gamma=1.0, C=10.0, cache_size=2000)
+    return found
+
+
+def tasks(request: Request) -> list[Task]:
+    rows = QUICK_ROWS if request.quick else ROWS
+    names = [name for name in contenders() if name not in HALVED]
+    turns = [(name, repeat, rows) for repeat in range(1 if request.quick else REPEATS) for name in names]
+    turns += [(name, 0, rows // 2) for name in HALVED]
+    return [Task({"contender": turn[0], "repeat": turn[1]}, measure, turn, fresh=True) for turn in turns]
+
+
+def measure(name: str, repeat: int, rows: int) -> list[dict[str, Any]]:
+    X, y, X_test, y_test = split(f"covtype {rows}")
+    model = contenders()[name]()
+    forget_peak()
+    before = resident_bytes()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start, wall = time.process_time(), time.perf_counter()
+        model.fit(X, y)
+        fit, fit_wall = time.process_time() - start, time.perf_counter() - wall
+    peak = peak_bytes() - before
+    start = time.process_time()
+    accuracy = float(np.mean(model.predict(X_test) == y_test))
+    return [{
+        "contender": name, "repeat": repeat, "n": len(X), "fit_seconds": fit, "fit_wall_seconds": fit_wall,
+        "predict_seconds": time.process_time() - start, "accuracy": accuracy, "peak_bytes": peak,
+        "notes": "; ".join(sorted({str(w.message)[:100] for w in caught})),
+    }]  # fmt: skip
+
+
+def falkon() -> list[dict[str, str]]:
+    with Path(__file__).with_name("falkon.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+# -- what it shows -----------------------------------------------------------------------------------------------------
+
+
+def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Return medians of the repeats, with the least and the largest seconds; Falkon's figures last."""
+    found = []
+    for name in dict.fromkeys(r["contender"] for r in rows):
+        some = [r for r in rows if r["contender"] == name]
+        fits = sorted(float(r["fit_seconds"]) for r in some)
+        found.append({
+            "contender": name, "n": int(some[0]["n"]), "repeats": len(some), "low": fits[0], "high": fits[-1],
+            "fit": statistics.median(fits), "predict": statistics.median(float(r["predict_seconds"]) for r in some),
+            "accuracy": statistics.median(float(r["accuracy"]) for r in some),
+            "peak": statistics.median(float(r["peak_bytes"]) for r in some),
+        })  # fmt: skip
+    for r in falkon():
+        seconds = float(r["fit_seconds"])
+        found.append({
+            "contender": f"Falkon {r['centres']}", "n": int(r["n"]), "repeats": 1, "low": seconds, "high": seconds,
+            "fit": seconds, "predict": float(r["predict_seconds"]), "accuracy": float(r["accuracy"]),
+            "peak": float(r["peak_bytes"]),
+        })  # fmt: skip
+    return found
+
+
+def report(rows: list[dict[str, str]], request: Request) -> str:
+    found = summary(rows)
+    draw(found, request.output / "front.png")
+    lines = [
+        "# krein beside its peers",
+        "",
+        "covtype, two classes, 10,000 test rows; one thread; CPU seconds, medians of the repeats with the least and",
+        "the largest; peak memory is what a fit adds to data and code. Falkon was measured apart, at other numbers of",
+        "rows.",
+        "",
+        "![Accuracy against the seconds and the memory of a fit](front.png)",
+        "",
+        "| contender | rows | accuracy % | fit s | least, largest | predict 10,000 rows s | peak MB |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for r in sorted(found, key=lambda r: -r["accuracy"]):
+        lines.append(
+            f"| {r['contender']} | {r['n']:,} | {100 * r['accuracy']:.2f} | {r['fit']:.1f} "
+            f"| {r['low']:.1f}, {r['high']:.1f} | {r['predict']:.2f} | {r['peak'] / 1e6:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def draw(found: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = (("fit", 1.0, "CPU seconds of a fit, one thread"), ("peak", 1e6, "memory a fit adds, MB"))
+    for ax, (column, unit, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+        for family, (colour, marker, title) in FAMILIES.items():
+            some = sorted((r for r in found if r["contender"].startswith(family)), key=lambda r: r[column])
+            ax.plot(
+                [r[column] / unit for r in some],
+                [100 * r["accuracy"] for r in some],
+                color=colour, marker=marker, markersize=9, linestyle="none", label=title, alpha=0.85,
+            )  # fmt: skip
+        ax.set_xscale("log")
+        ax.set_xlabel(label)
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.margins(x=0.1, y=0.1)
+    figure.axes[0].set_ylabel("accuracy on 10,000 test rows, %")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, metadata={"Software": None})

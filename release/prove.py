@@ -1,0 +1,163 @@
+"""Build the wheel and the source distribution, and prove them: python release/prove.py [--pythons 3.10 3.13] [--quick].
+
+The wheel is built from the source distribution, so that both are complete. In clean environments, away from this
+repository:
+
+1. alone: the wheel and what it requires, nothing else. Every public name is imported; a model is fitted, saved and
+   loaded; the command answers. What each dependency weighs is printed.
+2. the tests, with the extras and what the tests need, against the installed wheel: with the newest versions on every
+   Python that is found, and with the oldest versions that pyproject.toml allows on the oldest Python.
+
+--quick runs the tests of the package, of the machines' contract and of model files instead of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = None  # the environment that `make` builds has no reader of TOML on 3.10; the file is read by pattern
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+# What lies beside the package and is used by the tests.
+BESIDE = ("tests", "paper", "benchmarks", "trust", "examples", "docs", "README.md", "CONTRIBUTING.md", "pyproject.toml")
+QUICK = (
+    "tests/test_package.py",
+    "tests/test_examples.py",
+    "tests/persistence",
+    "tests/estimators/test_svm_contract.py",
+)
+ALONE = """
+import krein, tempfile, pathlib, numpy as np
+assert "site-packages" in krein.__file__, krein.__file__
+for name in krein.__all__:
+    getattr(krein, name)
+rows = krein.datasets.mixture(3000, n_features=5, n_classes=2, random_state=0)
+for machine in (krein.SVC(n_blocks=4, rank=16, random_state=0), krein.KernelRidgeClassifier(), krein.SVC(kernel="tl1")):
+    machine.fit(rows.X[:1000], rows.y[:1000])
+    path = pathlib.Path(tempfile.mkdtemp()) / "model.krein"
+    krein.save(machine, path)
+    assert (krein.load(path).predict(rows.X) == machine.predict(rows.X)).all()
+print("krein", krein.__version__, "alone: every name, three fits, three model files")
+"""
+WEIGHTS = """
+import importlib.metadata as m
+for d in sorted(m.distributions(), key=lambda d: d.metadata["Name"].lower()):
+    size = sum(f.locate().stat().st_size for f in d.files or () if f.locate().is_file())
+    if d.metadata["Name"] not in ("pip", "setuptools", "wheel"):
+        print(f"  {d.metadata['Name']:16} {d.version:12} {size / 1e6:7.1f} MB")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pythons", nargs="*", default=PYTHONS, help="versions to prove it on, where they are found")
+    parser.add_argument("--quick", action="store_true", help="some of the tests")
+    arguments = parser.parse_args()
+    wheel = build()
+    found = {version: path for version in arguments.pythons if (path := python(version))}
+    missing = [version for version in arguments.pythons if version not in found]
+    print(f"Pythons: {', '.join(found) or 'none'}" + (f"; not found: {', '.join(missing)}" if missing else ""))
+    if not found:
+        raise SystemExit("No Python to prove it on.")
+    failures = []
+    for number, (version, path) in enumerate(found.items()):
+        cases = [("newest", [])] + ([("oldest", oldest())] if number == 0 else [])
+        for name, constraints in cases:
+            try:
+                prove(wheel, path, constraints, quick=arguments.quick, title=f"Python {version}, {name} versions")
+            except subprocess.CalledProcessError as error:
+                failures.append(f"Python {version}, {name} versions: {' '.join(map(str, error.cmd))[:120]}")
+    if failures:
+        raise SystemExit("FAILED\n" + "\n".join(failures))
+    print(f"{wheel} and the source distribution beside it hold on {len(found)} Pythons.")
+
+
+def build() -> Path:
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", ROOT / "dist", ROOT)
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    return wheel
+
+
+def python(version: str) -> Path | None:
+    """Return an interpreter of this version: a command python3.x, or one of pyenv's."""
+    candidates = [
+        shutil.which(f"python{version}"),
+        *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
+    for path in filter(None, candidates):
+        done = subprocess.run([path, "-c", "import sys, venv; print(sys.version)"], capture_output=True, text=True)
+        if done.returncode == 0 and done.stdout.startswith(f"{version}."):
+            return Path(path)
+    return None
+
+
+def oldest() -> list[str]:
+    """Return the lower bounds of the run-time requirements, as versions to install."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    if tomllib is not None:
+        required = tomllib.loads(text)["project"]["dependencies"]
+    else:
+        required = re.findall(
+            r'^    "([\w-]+>=[\d.]+)"',
+            text[text.index("\ndependencies") : text.index("]\n", text.index("\ndependencies"))],
+            re.M,
+        )
+    pinned = [requirement.replace(">=", "==") for requirement in required]
+    return [f"{pin}.*" if pin.startswith(("numpy", "scipy", "scikit-learn")) else pin for pin in pinned]
+
+
+def prove(wheel: Path, interpreter: Path, constraints: list[str], *, quick: bool, title: str) -> None:
+    print(f"\n== {title}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="krein-prove-") as folder:
+        place = Path(folder)
+        run(interpreter, "-m", "venv", place / "venv")
+        there = place / "venv" / "bin" / "python"
+        install = (there, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        run(*install, wheel, *constraints)
+        run(there, "-c", WEIGHTS, cwd=place)
+        run(there, "-c", ALONE, cwd=place)
+        run(place / "venv" / "bin" / "krein", "--version", cwd=place)
+        run(*install, f"{wheel}[all,dev]", *constraints)
+        for name in BESIDE:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, place / name, ignore=shutil.ignore_patterns("__pycache__", "gallery", "api", "results")
+                )
+            else:
+                shutil.copyfile(source, place / name)
+        chosen = QUICK if quick else ("tests",)
+        run(
+            there,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            os.environ.get("TEST_PROCESSES", "2"),
+            "-p",
+            "no:cacheprovider",
+            *chosen,
+            cwd=place,
+        )
+
+
+def run(*command: object, cwd: Path | None = None) -> None:
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | one_thread
+    subprocess.run([str(part) for part in command], check=True, cwd=cwd, env=environment)
+
+
+if __name__ == "__main__":
+    main()
