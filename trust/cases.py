@@ -418,7 +418,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
     "rank": (0, -1, 1.5, "x", True),
     "coupling": ("x", None, 3),
     "drop": (-0.1, 2.0, np.nan, "x"),
-    "correction": ("x", None, 3),
+    "correction": ("x", None, -1.0, np.nan, 1e9, True),
     "max_error": (-1.0, 0.0, np.nan, "x"),
     "max_memory": (-1.0, 0, np.inf, "x"),
     "dtype": ("float8", int, "x"),
@@ -440,6 +440,7 @@ BAD_VALUES: dict[str, tuple[Any, ...]] = {
     "optimizer": ("x", 3),
     "n_restarts_optimizer": (-1, "x"),
     "cache_size": (0, -1, "x"),
+    "variance": (0.0, -1.0, np.nan, "x"),
     "no_such_parameter": (1,),
 }  # fmt: skip
 
