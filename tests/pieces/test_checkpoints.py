@@ -18,6 +18,8 @@ import krein
 from krein.errors import InputError, ResourceError
 from krein.pieces import checkpoints
 from krein.pieces.checkpoints import OWN_FOLDER, Workdir
+from krein.solvers import dual, interior_point_pieces
+from krein.solvers.interior_point_pieces import InPieces
 
 HERE = Path(__file__).parent
 
@@ -54,6 +56,66 @@ def test_a_stopped_fit_goes_on_where_it_was(path, tmp_path, monkeypatch):
     n_pieces, finished = len(set(reads)), sum(name.endswith(".npz") for name in kept)
     assert len(reads) == 3 * n_pieces - finished  # all rows are checked; assigning and bases go on
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_stopped_dual_goes_on_from_its_last_state(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(interior_point_pieces, "KEPT_STEPS", 3)
+    options = {"workdir": tmp_path / "work"} | SMALL
+    steps, step = [], InPieces.step
+
+    def stopping(self):
+        steps.append(self.progress.n_iter)
+        if len(steps) == 11:
+            raise Stopped
+        return step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InPieces, "step", stopping)
+        with pytest.raises(Stopped):
+            fitted("svc", path, **options)
+    states = sorted((tmp_path / "work" / OWN_FOLDER).glob("*path-*.json"))
+    assert [state.stem.rpartition("-")[2] for state in states] == ["00006", "00009"]  # two generations
+    states[1].write_text("{")  # the last one is damaged
+    steps.clear()
+    monkeypatch.setattr(InPieces, "step", lambda self: steps.append(1) or step(self))
+    found = fitted("svc", path, **options)
+    assert len(steps) == found.n_iter_[0] - 6
+    assert same(answers("svc", found), answers("svc", fitted("svc", path, **SMALL)))
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_the_duals_that_were_solved_are_not_solved_again(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(dual, "COPIED_NUMBERS", 0)
+    options, begun, begin = {"workdir": tmp_path / "work"} | SMALL, [], InPieces.__init__
+
+    def counted(self, *args):
+        begun.append(args[-1])
+        if len(begun) == 3:
+            raise Stopped
+        begin(self, *args)
+
+    monkeypatch.setattr(InPieces, "__init__", counted)
+    with pytest.raises(Stopped):
+        fitted("svc three", path, **options)
+    found = fitted("svc three", path, **options)
+    assert len(begun) == len(set(begun)) + 1 == 4
+    assert same(answers("svc three", found), answers("svc three", fitted("svc three", path, **SMALL)))
+
+
+def test_the_states_of_another_problem_are_not_used(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(interior_point_pieces, "KEPT_STEPS", 3)
+    options = {"workdir": tmp_path / "work"} | SMALL
+    with monkeypatch.context() as patch:
+        patch.setattr(dual, "_finished", lambda run, *args: run.reach(0.1, 9) and stopped())
+        with pytest.raises(Stopped):
+            fitted("svc", path, **options)
+    assert list((tmp_path / "work" / OWN_FOLDER).glob("*path-*.json"))
+    found = fitted("svc", path, C=0.5, **options)
+    assert same(answers("svc", found), answers("svc", fitted("svc", path, C=0.5, **SMALL)))
+
+
+def stopped():
+    raise Stopped
 
 
 @pytest.mark.parametrize("name", ["svc", "process"])

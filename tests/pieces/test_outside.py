@@ -13,6 +13,7 @@ from cases import FEW, MACHINES, NEW, NUMBERS, SMALL, TWO, D, N, X, answers, che
 
 import krein
 from krein.errors import InputError, ResourceError
+from krein.factorization.pieces import PieceBases
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
 from krein.sources import source_of
@@ -42,6 +43,17 @@ def test_memory_maps_and_limited_arrays_do_too(name, path):
         check_close(answers(name, fitted(name, rows, **SMALL)), wanted(name))
 
 
+def test_pairs_of_classes_visit_their_own_rows(path, monkeypatch):
+    monkeypatch.setattr("krein.solvers.dual.COPIED_NUMBERS", 0)
+    monkeypatch.setattr("krein.solvers.dual.COPIED_SHARE", 0.8)
+    visited, part = [], PieceBases.part
+    monkeypatch.setattr(PieceBases, "part", lambda self, rows: visited.append(len(rows)) or part(self, rows))
+    found = fitted("svc three", path, **SMALL)
+    check_close(answers("svc three", found), wanted("svc three"))
+    counts = np.bincount(MACHINES["svc three"][2])
+    assert visited == [N - counts[2], N - counts[1], N - counts[0]]
+
+
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_table_has_its_target_by_name(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -54,11 +66,16 @@ def test_a_table_has_its_target_by_name(tmp_path):
     assert np.array_equal(found.predict(tmp_path / "new.parquet"), found.predict(X))
 
 
-def test_single_precision_in_a_file_and_in_memory(tmp_path):
+@pytest.mark.parametrize("blocks", [1, 4])
+@pytest.mark.parametrize("name", ["ridge", "svc", "components"])
+def test_single_precision_in_a_file_and_in_memory(name, blocks, tmp_path):
     single = X.astype(np.float32)
     np.save(tmp_path / "x.npy", single)
-    found, known = (answers("ridge", fitted("ridge", rows)) for rows in (tmp_path / "x.npy", single))
-    check_close(found, known, tolerance=1e-6)  # bases are stored with 24 bits
+    found, known = (
+        answers(name, fitted(name, rows, n_blocks=blocks, **more))
+        for rows, more in ((tmp_path / "x.npy", SMALL), (single, {}))
+    )
+    assert np.abs(found - known).max() <= 1e-9 * known.std()
 
 
 @pytest.mark.filterwarnings("ignore:TL1.*indefinite")
@@ -258,3 +275,56 @@ def test_a_process_learns_from_few_rows_outside_memory(path):
     model = krein.GaussianProcessRegressor("rbf", n_blocks=4, rank=64, random_state=0, policy=limits)
     found, wanted_values = model.fit(path, NUMBERS).predict(X), model.fit(X, NUMBERS).predict(X)
     np.testing.assert_allclose(found, wanted_values, atol=1e-6)
+
+
+# -- targets by name ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frame():
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(X, columns=[f"x{j}" for j in range(D)]).assign(
+        number=NUMBERS, twice=2.0 * NUMBERS, kind=np.where(NUMBERS > 0.0, "above", "below")
+    )
+
+
+def test_a_target_by_name_of_a_frame_in_memory(frame):
+    names = [f"x{j}" for j in range(D)]
+    known = fitted("svc", frame[names], frame["kind"])
+    found = fitted("svc", frame[[*names, "kind"]], "kind")
+    assert found.feature_names_in_.tolist() == names
+    assert same(found.decision_function(frame[names]), known.decision_function(frame[names]))
+    assert found.score(frame[["kind", *names]], "kind") == known.score(frame[names], frame["kind"])
+    with pytest.raises(InputError, match=r"X has no column 'sort' for the target. Its columns are x0"):
+        fitted("svc", frame, "sort")
+    polars = pytest.importorskip("polars")
+    other = fitted("svc", polars.DataFrame(frame[[*names, "kind"]].to_dict("list")), "kind")
+    assert same(other.decision_function(frame[names]), known.decision_function(frame[names]))
+
+
+def test_scores_of_a_table_with_the_target_by_name(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    names = [f"x{j}" for j in range(D)]
+    frame[[*names, "kind"]].to_parquet(tmp_path / "kind.parquet")
+    frame[["number", *names[::-1]]].to_parquet(tmp_path / "number.parquet")
+    classes = fitted("svc", tmp_path / "kind.parquet", "kind", **SMALL)
+    assert classes.score(tmp_path / "kind.parquet", "kind") == np.mean(classes.predict(frame[names]) == frame["kind"])
+    numbers = fitted("ridge", frame[[*names, "number"]], "number")
+    wanted_score = 1.0 - np.mean((numbers.predict(frame[names]) - NUMBERS) ** 2) / np.var(NUMBERS)
+    assert numbers.score(tmp_path / "number.parquet", "number") == pytest.approx(wanted_score, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_several_targets_by_name(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    names, targets = [f"x{j}" for j in range(D)], ["number", "twice"]
+    table = frame[[*names, *targets]]
+    table.to_parquet(tmp_path / "x.parquet")
+    table.to_csv(tmp_path / "x.csv", index=False)
+    known = machine("ridge").fit(X, np.column_stack([NUMBERS, 2.0 * NUMBERS])).predict(NEW)
+    for rows in (table, tmp_path / "x.parquet", tmp_path / "x.csv"):
+        model = machine("ridge", **SMALL).fit(rows, targets)
+        check_close(model.predict(NEW), known, tolerance=1e-8)
+    frame.to_parquet(tmp_path / "all.parquet")
+    with pytest.raises(InputError, match=r"Several targets must be numbers; kind holds texts"):
+        machine("ridge", **SMALL).fit(tmp_path / "all.parquet", ["number", "kind"])

@@ -22,6 +22,7 @@ from krein.approximation.parts import Parts, store
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
+from krein.factorization.bases import rounded_product
 from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stays_sparse
 from krein.kernels import Evaluator, Kernel, take
@@ -148,17 +149,11 @@ def _orthonormal(F: Array, rank: int, as_it_is: bool) -> tuple[Array, Array | No
     factor of UᵀU corrects that. It changes diag(values) by no more than rounding, as strong directions come first.
     """
     turn, values = leading_turn(gram_of(F), rank)
-    k = len(values)
-    if as_it_is and k == F.shape[1]:  # F is stored, and U = F turn
-        R = scipy.linalg.cholesky(gram_of(F, turn), check_finite=False)
-        turn = divided(turn, R)
-        return F, turn, values * np.diagonal(R) ** 2, turn
-    U = F @ turn.astype(F.dtype)
-    R = scipy.linalg.cholesky(gram_of(U), check_finite=False)
-    scipy.linalg.blas.get_blas_funcs("trsm", (U,))(
-        1.0, R.astype(U.dtype), U.T, side=0, lower=0, trans_a=1, overwrite_b=1
-    )  # U <- U R⁻¹
-    return U, None, values * np.diagonal(R) ** 2, divided(turn, R)
+    R = scipy.linalg.cholesky(gram_of(F, turn), check_finite=False)
+    turn, values = divided(turn, R), values * np.diagonal(R) ** 2
+    if as_it_is and len(values) == F.shape[1]:  # F is stored, and U = F turn
+        return F, turn, values, turn
+    return rounded_product(F, turn), None, values, turn
 
 
 def divided(turn: Array, R: Array) -> Array:

@@ -2,18 +2,17 @@
 
 One visit assigns rows to clusters. Landmarks and the directions T_i of each cluster are decided here, from rows fetched
 by their place in the cluster. A second visit evaluates B_i = k(X_i, Z_i) T_i and sends the Gram matrices, whose
-Cholesky factors make U_i = B_i A_i orthonormal. A third draws the rows that couple the clusters, by |u(x)|². All draws
-are those of `shared` and `nystrom`, and depend on places within clusters, so that pieces, files and machines have no
-part in them.
+Cholesky factors make U_i = B_i A_i orthonormal. A third draws the rows that couple the clusters, by |u(x)|². The last
+one stores the directions of U_i that are kept, rounded as in memory. All draws are those of `shared` and `nystrom`, and
+depend on places within clusters, so that pieces, files and machines have no part in them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -51,17 +50,17 @@ from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization import Factorization
-from krein.factorization.core import BlockSparse
+from krein.factorization.bases import inverse_triangle, is_ill_conditioned, restoring_map
+from krein.factorization.core import BlockSparse, congruent
 from krein.factorization.factorization import in_eigenvectors, stays_sparse
 from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases, Pieces, labels_of
 from krein.kernels import Evaluator, Kernel
 from krein.kernels.collections import precise
+from krein.pieces.engines import add
 from krein.pieces.rows import RowPieces
 
 __all__ = ["assigned", "couple_pieces", "partition_rows"]
 
-# A basis with a larger condition number is made orthonormal twice.
-WELL_CONDITIONED = 1e3
 # Rows of clusters are fetched this many numbers at a time.
 FETCHED = 2**22
 # This many similarities are evaluated at a time.
@@ -213,9 +212,15 @@ def _fetched(pieces: Pieces, wanted: Sequence[Indices], d: int, use: Callable[[i
 
 
 def _basis(
-    piece: Piece, at: str, kernel: Kernel, maps: list[tuple[Any, Any, Array]], dtype: Any, folder: Any, limited: bool
+    piece: Piece,
+    at: str,
+    kernel: Kernel,
+    maps: list[tuple[Any, Any, Array]],
+    dtype: Any,
+    folder: Any,
+    peak: float | None,
 ) -> tuple[Piece, Any]:
-    """Evaluate B = k(X, Z) T cluster by cluster; send Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
+    """Evaluate B = k(X, Z) T cluster by cluster; send Gram matrices, and if some |b(x)|² exceeds k(x, x) / peak."""
     evaluator, X = Evaluator(kernel), np.asarray(piece.rows.read())
     columns = tuple(T.shape[1] for _, _, T in maps)
     sizes = np.diff(piece.starts)
@@ -233,29 +238,32 @@ def _basis(
             part[...] = evaluator.cross(rows, Z, own) @ T
             held = part.astype(np.float64, copy=False)
             G += held.T @ held
-            if limited:
-                excess = np.einsum("ij,ij->i", held, held) > (1.0 + DIAGONAL_TOLERANCE) * np.abs(evaluator.diag(rows))
-                over += float(excess.any())
+            if peak is not None:
+                most = (1.0 + DIAGONAL_TOLERANCE) / peak * np.abs(evaluator.diag(rows))
+                over += float((np.einsum("ij,ij->i", held, held) > most).any())
         grams.append(G)
     stored = B if folder is None else folder.write(at, B, lasting=True)
     return piece._replace(stored=stored, columns=columns), (grams, over)
 
 
 def _evaluated(
-    request: Request, pieces: Pieces, maps: list[tuple[Any, Any, Array]], limited: bool = False
+    request: Request, pieces: Pieces, maps: list[tuple[Any, Any, Array]], peak: float | None = None
 ) -> tuple[Pieces, list[Array], bool]:
-    """The pieces with B, its Gram matrices, and whether some |b(x)|² exceeds k(x, x)."""
-    rows: RowPieces = request.objects
-    numbers = sum(int(n) * T.shape[1] for n, (_, _, T) in zip(pieces.counts.sum(0), maps, strict=True))
-    nbytes = np.dtype(request.working).itemsize * numbers + VECTOR_BYTES * request.n
-    files = rows.checkpoints
-    folder = files if files is not None and (files.kept or files.holds(nbytes)) else None
-    name = "limited-basis" if limited else "basis"  # if the first exceeds its limit, the second follows
+    """The pieces with B, its Gram matrices, and whether some |b(x)|² exceeds k(x, x) / peak."""
+    folder = _folder(request, int(pieces.counts.sum(0) @ np.array([T.shape[1] for _, _, T in maps])))
+    name = "basis" if peak is None else "limited-basis"  # if the first exceeds its limit, the second follows
     held, (grams, over) = pieces.engine.visit(
-        _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, limited,
+        _basis, pieces.held, request.kernel, maps, np.dtype(request.working), folder, peak,
         own=[f"{name}-{j:05d}" for j in range(len(pieces.held))], what="bases", name=name,
     )  # fmt: skip
     return pieces.with_held(held), grams, over > 0
+
+
+def _folder(request: Request, numbers: int) -> Any:
+    """Where so many numbers of B are written to, or None if they stay in memory."""
+    files = request.objects.checkpoints
+    nbytes = np.dtype(request.working).itemsize * numbers + VECTOR_BYTES * request.n
+    return files if files is not None and (files.kept or files.holds(nbytes)) else None
 
 
 def _turned_gram(piece: Piece, maps: list[Array]) -> tuple[Piece, list[Array]]:
@@ -277,8 +285,8 @@ def _heavy(piece: Piece, before: Indices, seed: int, maps: list[Array]) -> tuple
     found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.intp), CANDIDATES_PER_RANK * A.shape[1]) for A in maps]
     parts: dict[int, list[Array]] = {}
     for i, _, B in piece.tiles():
-        U = B @ maps[i]
-        parts.setdefault(i, []).append(np.einsum("ij,ij->i", U, U))
+        U = (B @ maps[i]).astype(piece.stored_type)
+        parts.setdefault(i, []).append(np.einsum("ij,ij->i", U, U, dtype=np.float64))
     for i, squares in parts.items():
         weights, count = np.concatenate(squares), found[i][2]
         places = before[i] + np.arange(len(weights))
@@ -297,15 +305,59 @@ def _lighter(a: list[Any], b: list[Any]) -> list[Any]:
     return out
 
 
-def _longest(piece: Piece, inner: list[Array]) -> tuple[Piece, Array]:
-    """The largest |u(x) M_ii| of each cluster."""
-    out = np.zeros(len(inner))
-    for i, _, B in piece.tiles():
-        out[i] = max(out[i], float(row_lengths(B @ inner[i]).max(initial=0.0)))
-    return piece, out
+def _turned(
+    piece: Piece, at: str, turns: list[list[Array]], inner: list[Array] | None, folder: Any
+) -> tuple[Piece, tuple[list[Array], Array]]:
+    """U_i = B_i A_i V_i, rounded after each product as in memory; send its Gram matrices and longest |u(x) M_ii|."""
+    columns, dtype = tuple(A.shape[1] for A in turns[-1]), piece.stored_type
+    sizes = np.diff(piece.starts)
+    offsets = np.concatenate([[0], np.cumsum(sizes * np.array(columns))])
+    new = np.empty(int(offsets[-1]), dtype=dtype)
+    grams: list[Array] = [np.zeros((k, k)) for k in columns]
+    reach = np.zeros(len(columns))
+    for i, places, U in piece.tiles():
+        for turn in turns:
+            U = (U @ turn[i]).astype(dtype).astype(np.float64)
+        start = offsets[i] + (places.start - piece.starts[i]) * columns[i]
+        new[start : start + U.size] = U.ravel()
+        grams[i] += U.T @ U
+        if inner is not None:
+            reach[i] = max(reach[i], float(row_lengths(U @ inner[i]).max(initial=0.0)))
+    stored = new if folder is None else folder.write(at, new, lasting=True)
+    return piece._replace(stored=stored, columns=columns), (grams, reach)
+
+
+def _added(a: Any, b: Any) -> Any:
+    return add(a[0], b[0]), np.maximum(a[1], b[1])
 
 
 def _stored(
+    request: Request, clusters: Partition, pieces: Pieces, turns: list[list[Array]], maps: list[LandmarkMap],
+    core: BlockSparse,
+) -> Parts:  # fmt: skip
+    """The parts of an approximation whose bases are B_i times the turns; limits follow for kernels that are not psd."""
+    inner = None if request.kernel.traits.psd is True else core.diagonal_blocks()
+    numbers = int(pieces.counts.sum(0) @ np.array([A.shape[1] for A in turns[-1]]))
+    folder = _folder(request, numbers)
+    held, (grams, reach) = pieces.engine.visit(
+        _turned, pieces.held, turns, inner, folder, own=[f"turned-{j:05d}" for j in range(len(pieces.held))],
+        plus=_added, what="storing", name="turned",
+    )  # fmt: skip
+    if folder is not None and not folder.kept:
+        folder.remove("basis-*.npy")  # they are not read any more
+    pieces = pieces.with_held(held)
+    if inner is not None:
+        limits = zip(maps, inner, reach, strict=True)
+        maps = [replace(m, block=M, reach=MAX_EXTENSION_GROWTH * float(length)) for m, M, length in limits]
+    if np.dtype(request.working) == np.float64:
+        return _parts(request, clusters, pieces, [np.eye(len(G)) for G in grams], maps, core)
+    restored, turned = zip(*map(restoring_map, grams), strict=True)
+    maps = [m.turned(T) for m, T in zip(maps, turned, strict=True)]
+    moved = cast(BlockSparse, congruent(core, turned, core.ranks))
+    return _parts(request, clusters, pieces, list(restored), maps, moved)
+
+
+def _parts(
     request: Request,
     clusters: Partition,
     pieces: Pieces,
@@ -313,20 +365,12 @@ def _stored(
     maps: list[LandmarkMap],
     core: BlockSparse,
 ) -> Parts:
-    """The parts of an approximation with U_i = B_i bases[i]; limits follow for kernels that are not psd."""
-    if request.kernel.traits.psd is not True:
-        blocks = core.diagonal_blocks()
-        inner = [A @ M for A, M in zip(bases, blocks, strict=True)]
-        reach = pieces.engine.visit(_longest, pieces.held, inner, plus=np.maximum, what="limits")[1]
-        maps = [
-            replace(m, block=M, reach=MAX_EXTENSION_GROWTH * float(length))
-            for m, M, length in zip(maps, blocks, reach, strict=True)
-        ]
-    held = core if stays_sparse(core) else core.to_dense()
+    """The parts of an approximation with U_i = B_i bases[i]."""
     found = PieceBases(pieces, tuple(bases), np.dtype(request.working).name)
+    held = core if stays_sparse(core) else core.to_dense()
     f = Factorization(found.in_memory() if pieces.are_here else found, held, 0.0)
-    f, turns = in_eigenvectors(f, [np.eye(k) for k in f.ranks])
-    return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), f)
+    f, turned = in_eigenvectors(f, [np.eye(k) for k in f.ranks])
+    return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turned, strict=True)), f)
 
 
 # -- the two couplings -------------------------------------------------------------------------------------------------
@@ -382,9 +426,10 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
 
         maps = _fetched(pieces, tried, d, directions)
     pieces, grams, _ = _evaluated(request, pieces, [(m.landmarks, m.self_similarities, m.transform) for m in maps])
-    bases = [_inverse_root(G) for G in grams]
-    if any(np.linalg.cond(A) > WELL_CONDITIONED for A in bases if A.size):  # squaring lost digits: once more
-        bases = [A @ _inverse_root(G) for A, G in zip(bases, _gram_of(pieces, bases), strict=True)]
+    bases = [inverse_triangle(G) for G in grams]
+    if any(map(is_ill_conditioned, bases)):  # squaring lost digits: once more
+        again = _gram_of(pieces, bases)
+        bases = [A @ inverse_triangle(G) if is_ill_conditioned(A) else A for A, G in zip(bases, again, strict=True)]
     draws = [
         draw_sample(int(size), A.shape[1], e.sampled, rng)
         for size, A, e, rng in zip(sizes, bases, efforts, rngs, strict=True)
@@ -400,9 +445,11 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
         for some in request.each(strip, [(i,) for i in group], "core"):
             blocks |= some
     extensions = [replace(m, transform=m.transform @ A) for m, A in zip(maps, bases, strict=True)]
-    draft = Draft(bases, extensions, BlockSparse.from_blocks([A.shape[1] for A in bases], blocks))
+    turns: list[Array] = [np.eye(A.shape[1]) for A in bases]
+    draft = Draft(turns, extensions, BlockSparse.from_blocks([A.shape[1] for A in bases], blocks))
     draft = strongest(draft, ranks_of(request, clusters, ranks, draft))
-    return shrunk(request, _stored(request, clusters, pieces, draft.bases, draft.maps, draft.core), evaluator)
+    parts = _stored(request, clusters, pieces, [bases, draft.bases], draft.maps, draft.core)
+    return shrunk(request, parts, evaluator)
 
 
 def _first_places(size: int, count: int, rule: str, rng: np.random.Generator) -> Indices:
@@ -443,7 +490,11 @@ def _samples(
     draws: list[Indices], group: range,
 ) -> tuple[Array, dict[int, SampledBasis]]:  # fmt: skip
     """The sampled rows of some clusters, and what couples each of them; its sample are places among these rows."""
-    at = PieceBases(pieces, tuple(bases), "float64").at
+    whole = PieceBases(pieces, tuple(bases), "float64")
+
+    def at(wanted: list[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
+        return [(numbers, U.astype(request.working).astype(np.float64)) for numbers, U in whole.at(wanted)]
+
     rows = at([(i, candidates[i]) for i in group])
     places = [sample_places(U, candidates[i], draws[i]) for i, (_, U) in zip(group, rows, strict=True)]
     found = at(list(zip(group, places, strict=True)))
@@ -453,12 +504,6 @@ def _samples(
         i: SampledBasis(np.empty((0, bases[i].shape[1])), maps[i], np.arange(*ends[k : k + 2]), inverse_of(U))
         for k, (i, (_, U)) in enumerate(zip(group, found, strict=True))
     }
-
-
-def _inverse_root(G: Array) -> Array:
-    """A with Aᵀ G A = I. G is at least the identity, as T makes B orthonormal on some of its rows."""
-    R = scipy.linalg.cholesky((G + G.T) / 2.0, check_finite=False) if len(G) else G
-    return np.asarray(scipy.linalg.solve_triangular(R, np.eye(len(G)), check_finite=False)) if len(G) else G
 
 
 def _one_block(request: Request, clusters: Partition, pieces: Pieces, evaluator: Evaluator) -> Parts | None:
@@ -479,9 +524,9 @@ def _one_block(request: Request, clusters: Partition, pieces: Pieces, evaluator:
     L = None if peak == 0.0 else cholesky_of(W / peak, rounding_of(request), declared)
     if L is None:
         return None
-    # B = k(X, Z) L⁻ᵀ / sqrt(peak), so that B Bᵀ ~ K
-    T = scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, trans="T", check_finite=False) / math.sqrt(peak)
-    pieces, (G,), over = _evaluated(request, pieces, [(landmarks, own, T)], limited=not declared)
+    # B = k(X, Z) L⁻ᵀ / peak, so that peak B Bᵀ ~ K
+    T = scipy.linalg.solve_triangular(L, np.eye(len(L)), lower=True, trans="T", check_finite=False) / peak
+    pieces, (G,), over = _evaluated(request, pieces, [(landmarks, own, T)], None if declared else peak)
     if over:
         return None
     turn, values = leading_turn(G, rank)
@@ -489,5 +534,7 @@ def _one_block(request: Request, clusters: Partition, pieces: Pieces, evaluator:
     turn, values = divided(turn, R), values * np.diagonal(R) ** 2
     usual = peak * float(np.linalg.norm(W / peak, axis=1).max())
     extension = LandmarkMap(landmarks, numbers, T @ turn, own, usual)
-    core = BlockSparse.from_blocks([len(values)], {(0, 0): np.diag(values)})
-    return _stored(request, clusters, pieces, [turn], [extension], core)
+    core = BlockSparse.from_blocks([len(values)], {(0, 0): np.diag(values * peak)})
+    if declared and request.storage == "float32" and len(values) == len(T):  # as in memory, B is stored as it is
+        return _parts(request, clusters, pieces, [turn], [extension], core)
+    return _stored(request, clusters, pieces, [[turn]], [extension], core)

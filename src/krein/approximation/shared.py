@@ -27,7 +27,7 @@ from krein.approximation.request import Request
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.bases import orthonormalise
+from krein.factorization.bases import orthonormal_columns, orthonormalise, rounded_product
 from krein.factorization.core import BlockSparse, row_grams
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
@@ -254,7 +254,7 @@ def strongest(draft: Draft, ranks: Sequence[int], ordered: bool = False) -> Draf
         return draft
     kept = {i: draft.direction(i)[:, : int(ranks[i])] for i in turned}
     for i, V in kept.items():
-        bases[i] = bases[i] @ V.astype(bases[i].dtype)
+        bases[i] = rounded_product(bases[i], V)
         maps[i] = replace(maps[i], transform=maps[i].transform @ V)
     return Draft(bases, maps, _compressed(core, kept))
 
@@ -362,12 +362,12 @@ def _sampled_basis(
     Q[tried] = first @ transform
     for part, block in other_rows(objects, members, tried, precise(landmarks), own, evaluator):
         Q[part] = block @ transform
-    U, R = orthonormalise(Q)
+    U, A = orthonormal_columns(Q)
     drawn = draw_sample(n, U.shape[1], effort.sampled, rng)
-    keys = sample_keys(request.seed, i, np.arange(n), np.einsum("ij,ij->i", U, U))
+    keys = sample_keys(request.seed, i, np.arange(n), np.einsum("ij,ij->i", U, U, dtype=np.float64))
     heavy = np.sort(smallest(keys, CANDIDATES_PER_RANK * U.shape[1]))
     spots = sample_places(U[heavy].astype(np.float64), heavy, drawn)
-    extension = LandmarkMap(landmarks, rows, right_divide(transform, R.astype(np.float64)), own, usual)
+    extension = LandmarkMap(landmarks, rows, transform @ A, own, usual)
     inverse, inner = inverse_of(U[spots].astype(np.float64)), None
     if len(tried) == len(spots) == n and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample

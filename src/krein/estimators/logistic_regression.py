@@ -22,7 +22,7 @@ from krein.errors import IndefiniteError, InputError, is_number, warn, whole_num
 from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.ridge import _count as count
 from krein.estimators.route import Exact
 from krein.kernels import Precomputed, take
@@ -39,7 +39,7 @@ RIDGE_STRENGTH = 4.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class KernelLogisticRegression(ClassifierMixin, KernelMachine):  # type: ignore[misc]
+class KernelLogisticRegression(ScoredOutside, ClassifierMixin, KernelMachine):  # type: ignore[misc]
     """Logistic regression in the space of any symmetric kernel, for any number of rows.
 
     It minimises half the squared norm of the functions in the kernel's space plus C times the logistic loss. Two

@@ -1,4 +1,4 @@
-"""X from anywhere for every machine: decorators of `fit` and of what predicts.
+"""X from anywhere for every machine: decorators of `fit` and of what predicts, and `score`.
 
 `fits_outside` opens X (`krein.pieces.opening`), so that a fit sees an array in memory or `RowPieces`, and lets go of
 all rows when it ends. `predicts_outside` predicts rows that lie elsewhere in pieces: a Dask collection has a lazy
@@ -14,6 +14,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from krein.errors import InputError
@@ -22,10 +23,10 @@ from krein.pieces.on_dask import is_dask, lazily
 from krein.pieces.opening import in_memory, may_be_outside, opened
 from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
-from krein.sources import has_columns, source_of
+from krein.sources import has_columns, names_of, source_of, split_frame
 from krein.threads import using
 
-__all__ = ["fits_outside", "predicts_outside"]
+__all__ = ["ScoredOutside", "fits_outside", "predicts_outside"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 # This many rows are predicted at a time.
@@ -40,6 +41,7 @@ def fits_outside(fit: F) -> F:
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
         if type(X) is np.ndarray and self.memory_limit is None:
             return fit(self, X, y if type(y) is np.ndarray else in_memory(y), *args, **options)
+        X, y = split_frame(X, y)
         if self.approximation is not None or self._precomputed or not _compares_vectors(self._similarity):
             if is_dask(X):
                 raise InputError(
@@ -117,6 +119,34 @@ def _of_rows(method: Callable[..., Any], machine: Any, rows: Any, **options: Any
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         return method(machine, rows, **options)
+
+
+class ScoredOutside:
+    """`score` for X from anywhere, with the target in memory, as a Dask collection, or by the name of its column."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of a classifier, or R² of a regressor.
+
+        Parameters
+        ----------
+        X : object
+            Rows, as for `fit`.
+        y : array of shape (n,) or (n, n_targets), str or list of str
+            The target, or the name of its column if X is a data frame or a table outside memory.
+        sample_weight : array of shape (n,) or None, default=None
+            Weights of the rows.
+        """
+        from sklearn.metrics import accuracy_score, r2_score
+
+        check_is_fitted(self)
+        X, y = split_frame(X, y)
+        if names_of(y) and has_columns(X):
+            found = source_of(X, y, columns=getattr(self, "feature_names_in_", None))
+            assert found is not None
+            X, y = found[0].array if is_dask(X) else found[0], found[1]  # type: ignore[attr-defined]
+        measure = accuracy_score if is_classifier(self) else r2_score
+        predicted = in_memory(self.predict(X))  # type: ignore[attr-defined]
+        return float(measure(in_memory(y), predicted, sample_weight=in_memory(sample_weight)))
 
 
 def predicts_outside(method: F) -> F:

@@ -26,7 +26,7 @@ from krein.errors import InputError, is_number, warn
 from krein.estimators.base import KernelMachine, check_class_weights, check_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, constrained, solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
@@ -340,7 +340,7 @@ def _best(scores: list[Score]) -> int:
 
 
 @dataclass(eq=False, repr=False)
-class KernelRidge(MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[misc]
+class KernelRidge(ScoredOutside, MultiOutputMixin, RegressorMixin, _Ridge):  # type: ignore[misc]
     """Kernel ridge regression with any symmetric kernel, for any number of rows.
 
     It minimises the squared loss plus alpha times the squared norm, without an intercept. The parameters and
@@ -440,7 +440,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
 
 
 @dataclass(eq=False, repr=False)
-class KernelRidgeClassifier(ClassifierMixin, _Ridge):  # type: ignore[misc]
+class KernelRidgeClassifier(ScoredOutside, ClassifierMixin, _Ridge):  # type: ignore[misc]
     """Kernel ridge classification with any symmetric kernel, for any number of rows.
 
     Kernel ridge regression on targets of -1 and 1 for each class. One factorization serves all classes, and nothing is

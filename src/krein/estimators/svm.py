@@ -41,7 +41,7 @@ from krein.estimators.decision import (
     sigmoids,
     winners,
 )  # fmt: skip
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.route import Exact, Features
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.factorization import Factorization
@@ -407,7 +407,7 @@ def _has_probabilities(machine: Classifier) -> bool:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Classifier(ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
+class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type: ignore[misc]
     """Classes by pairs or each against the rest, from duals whose bounds the machine says (`_tasks`)."""
 
     class_weight: Any = None
@@ -696,7 +696,7 @@ class _OneDual(SupportVectorMachine):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Regressor(RegressorMixin, _OneDual):  # type: ignore[misc]
+class Regressor(ScoredOutside, RegressorMixin, _OneDual):  # type: ignore[misc]
     """Numbers, from one dual that the machine says (`_task`)."""
 
     C: float = 1.0

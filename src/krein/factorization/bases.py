@@ -29,8 +29,13 @@ __all__ = [
     "compress",
     "dtype_name",
     "gram",
+    "inverse_triangle",
+    "is_ill_conditioned",
+    "orthonormal_columns",
     "orthonormalise",
     "product",
+    "restoring_map",
+    "rounded_product",
     "sparse_rows",
     "tiles",
     "transposed_product",
@@ -41,6 +46,8 @@ STORAGE = ("float64", "float32", "float16", "int8")
 TILE = 2**17
 # A tile has at least TILE_ROWS rows; with fewer, products would read a large factor too often.
 TILE_ROWS = 512
+# If a Gram matrix has a larger condition number than the square of this one, the product itself is looked at.
+WELL_CONDITIONED = 1e3
 # Nonzero rows are selected before a product if at most one row in SPARSE is nonzero.
 SPARSE = 4
 
@@ -286,6 +293,52 @@ def orthonormalise(Q: Array) -> tuple[Array, Array]:
     return U, R
 
 
+def orthonormal_columns(Q: Array) -> tuple[Array, Array]:
+    """Return (U, A) with U = Q A orthonormal up to the rounding of Q's type, for Q of full rank; U overwrites Q.
+
+    The products are taken in float64, so that rows of U are the same to rounding wherever they are computed.
+    """
+    try:
+        A = inverse_triangle(gram(Q))
+        if is_ill_conditioned(A):
+            A = A @ inverse_triangle(gram_of_product(Q, A))
+    except scipy.linalg.LinAlgError:  # rows that are longer than others by 1e7: the Gram matrix has lost the rest
+        A = scipy.linalg.solve_triangular(orthonormalise(Q.astype(np.float64))[1], np.eye(Q.shape[1]))
+    for rows, part in tiles(Q):
+        Q[rows] = part @ A
+    return Q, A
+
+
+def inverse_triangle(G: Array) -> Array:
+    """The upper triangular A with Aᵀ G A = I, for a positive definite G."""
+    if len(G) == 0:
+        return G
+    R = scipy.linalg.cholesky((G + G.T) / 2.0, check_finite=False)
+    return np.asarray(scipy.linalg.solve_triangular(R, np.eye(len(G)), check_finite=False))
+
+
+def is_ill_conditioned(A: Array) -> bool:
+    """Whether squaring lost digits, so that a Gram matrix of the product itself is needed."""
+    return bool(len(A)) and float(np.linalg.cond(A)) > WELL_CONDITIONED
+
+
+def gram_of_product(stored: Any, A: Array) -> Array:
+    """(B A)ᵀ(B A) from the products themselves."""
+    total = np.zeros((A.shape[1],) * 2)
+    for _, part in tiles(stored):
+        U = part @ A
+        total += U.T @ U
+    return total
+
+
+def rounded_product(stored: Array, A: Array) -> Array:
+    """B A, computed in float64 and stored in the type of B."""
+    out = np.empty((len(stored), A.shape[1]), dtype=stored.dtype)
+    for rows, part in tiles(stored):
+        out[rows] = part @ A
+    return out
+
+
 def gram(stored: Any, weights: Array | None = None) -> Array:
     """BᵀDB in float64, D = diag(weights) or the identity; rows of weight zero cost nothing where they are most."""
     if weights is not None and 2 * np.count_nonzero(weights) < len(weights):
@@ -332,11 +385,13 @@ def orthonormal_map(stored: Any, combine: Array) -> Array:
     first = combine @ _inverse_root(G)
     if _is_near_identity(G):
         return np.asarray(first)  # the condition number is 1: nothing was left
-    product = np.zeros((first.shape[1],) * 2)
-    for _, part in tiles(stored):
-        U = part @ first
-        product += U.T @ U
-    return np.asarray(first @ _inverse_root(product))
+    return np.asarray(first @ _inverse_root(gram_of_product(stored, first)))
+
+
+def restoring_map(G: Array) -> tuple[Array, Array]:
+    """`compress` of a B that is orthonormal but for the rounding of float32, from its Gram matrix: A and (B A)ᵀ B."""
+    A = _inverse_root(G)
+    return A, A.T @ G
 
 
 def _is_near_identity(G: Array) -> bool:

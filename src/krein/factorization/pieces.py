@@ -7,10 +7,12 @@ of r numbers come back.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +41,11 @@ class Piece(NamedTuple):
     stored: Any = None  # B as one array of sum m_i k_i numbers, or the name of the .npy file that holds them
     columns: tuple[int, ...] = ()  # k_i, the columns of each cluster in B
 
+    @property
+    def stored_type(self) -> Any:
+        """The type of B."""
+        return (mapped(self.stored) if isinstance(self.stored, str) else self.stored).dtype
+
     def blocks(self) -> Iterator[tuple[int, slice, Array]]:
         """Yield (cluster, its places in ``order``, its rows of B) for each cluster that has rows here."""
         B = mapped(self.stored) if isinstance(self.stored, str) else self.stored
@@ -59,6 +66,13 @@ class Piece(NamedTuple):
 
 
 KINDS["Piece"] = Piece
+
+
+class Span(NamedTuple):
+    """The numbers of rows whose features are not needed any more."""
+
+    start: int
+    stop: int
 
 
 class Pieces:
@@ -255,6 +269,21 @@ class PieceBases:
             blocks[i], order[i] = local, here
         return Bases(tuple(blocks), np.concatenate(order))
 
+    def part(self, wanted: Indices) -> PieceBases:
+        """Some rows, ascending, that stay in pieces: no longer orthonormal, but good for products."""
+        p, files = self.pieces, getattr(self.pieces.engine, "checkpoints", None)
+        cuts, nbytes = np.searchsorted(wanted, p.cuts), len(wanted) * max(map(len, self.maps)) * 8
+        folder = files if files is not None and files.holds(nbytes) else None
+        own = [
+            (j, cuts, wanted[cuts[j] : cuts[j + 1]] - p.cuts[j], "" if folder is None else folder.new_name("part"))
+            for j in range(len(p.held))
+        ]
+        held, counts = p.engine.visit(_part, p.held, folder, own=own)
+        found = Pieces(p.engine, held, cuts, counts)
+        if folder is not None:
+            weakref.finalize(found, _remove, [piece.stored for piece in held])
+        return replace(self, pieces=found)
+
     def explicit(self) -> list[Any]:
         """The U_i as arrays in memory."""
         return [self.local(i, slice(None)) for i in range(len(self))]
@@ -340,6 +369,24 @@ def _some(piece: Piece, wanted: Indices) -> list[tuple[int, Indices, Array]]:
     ]
 
 
+def _part(piece: Piece, own: tuple[int, Indices, Indices, str], folder: Any) -> tuple[Piece, Indices]:
+    """Some places of a piece as a piece, whose rows are counted from the first of all rows that are kept."""
+    j, cuts, places, name = own
+    new = np.full(len(piece.order), -1, dtype=np.int32)
+    new[places] = np.arange(len(places), dtype=np.int32)
+    order = new[piece.order]
+    kept = order >= 0
+    counts = np.zeros((len(cuts) - 1, len(piece.columns)), dtype=np.int64)
+    blocks: list[Array] = []
+    for i, here, B in piece.blocks():
+        counts[j, i] = np.count_nonzero(kept[here])
+        blocks.append(B[kept[here]].ravel())
+    B = np.concatenate(blocks) if blocks else np.empty(0, dtype=np.float32)
+    starts = np.concatenate([[0], np.cumsum(counts[j])])
+    stored = B if folder is None else folder.write(name, B)
+    return Piece(Span(int(cuts[j]), int(cuts[j + 1])), order[kept], starts, stored, piece.columns), counts
+
+
 def _fetch(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
     """(the caller's rows, their rows of B) at places within clusters."""
     blocks = {i: (places, B) for i, places, B in piece.blocks()} if wanted else {}
@@ -349,6 +396,11 @@ def _fetch(piece: Piece, wanted: list[tuple[int, Indices]]) -> list[tuple[Indice
         rows = piece.order[places][local].astype(np.intp) + piece.rows.start
         found.append((rows, np.asarray(B[local], dtype=np.float64)))
     return found
+
+
+def _remove(names: list[str]) -> None:
+    for name in names:
+        Path(name).unlink(missing_ok=True)
 
 
 def _gone() -> ResourceError:

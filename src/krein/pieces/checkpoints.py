@@ -58,7 +58,7 @@ class Workdir:
     def __init__(self, path: str | os.PathLike[str] | None = None, limit: float | None = None) -> None:
         self.kept, self.limit = path is not None, limit
         self.random_state: int | None = None
-        self._n_builds = 0
+        self._n_builds = self._n_names = 0
         given = path if path is None else Path(os.path.abspath(path), OWN_FOLDER)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="krein-")) if given is None else given
@@ -138,24 +138,28 @@ class Workdir:
 
     def write(self, name: str, array: Array, lasting: bool = False) -> str:
         """Write an array and return the path of its .npy file; ``lasting`` if another try of the fit may need it."""
-        path = self.folder / f"{self._n_builds}-{name}.npy"
+        path = self.path(f"{name}.npy")
         with self.written(path, lasting) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
         return str(path)
 
-    def recall(self, name: str, j: int, run: Callable[[], tuple[Any, Any]], fixed: Any) -> tuple[Any, Any]:
-        """The result of a step at piece j that was finished before, or run it. ``fixed`` is what is not written."""
+    def new_name(self, name: str) -> str:
+        """A name that no file has."""
+        self._n_names += 1
+        return f"{name}-{self._n_names:05d}"
+
+    def recall(self, name: str, run: Callable[[], Any], fixed: Any = None) -> Any:
+        """The result of a step that was finished before, or run it. ``fixed`` is what is not written."""
         if not self.kept:
             return run()
-        path = self.folder / f"{self._n_builds}-{name}-{j:05d}.npz"
+        path = self.path(f"{name}.npz")
         if path.exists():
             with (
                 contextlib.suppress(*UNREADABLE),
                 open(path, "rb") as stored,
                 np.load(stored, allow_pickle=False) as file,
             ):
-                found: tuple[Any, Any] = _decoded(json.loads(str(file["structure"])), file, fixed)
-                return found
+                return _decoded(json.loads(str(file["structure"])), file, fixed)
         result = run()
         arrays: list[Array] = []
         structure = _encoded(result, arrays, fixed)
@@ -163,6 +167,45 @@ class Workdir:
             held: dict[str, Any] = {f"a{i}": a for i, a in enumerate(arrays)}
             np.savez(file, structure=json.dumps(structure), **held)
         return result
+
+    def keep_state(self, name: str, step: int, write: Callable[[str], None], state: dict[str, Any]) -> None:
+        """Write the state of a long computation after so many steps. The one before it stays, and older ones go.
+
+        ``write(name)`` writes its arrays. The state itself is written last, and tells that they are complete.
+        """
+        write(f"{name}-{step:05d}")
+        with self.written(self.path(f"{name}-{step:05d}.json")) as file:
+            file.write(json.dumps(state).encode())
+        for older in self._states(name)[:-2]:
+            self._forget(f"{name}-{older:05d}")
+
+    def last_state(self, name: str) -> tuple[str, dict[str, Any]] | None:
+        """The name of the arrays and the state after the last of the steps that were kept; None if there is none."""
+        for step in reversed(self._states(name)):
+            with contextlib.suppress(*UNREADABLE):
+                return f"{name}-{step:05d}", json.loads(self.path(f"{name}-{step:05d}.json").read_text())
+        return None
+
+    def forget_states(self, name: str) -> None:
+        for step in self._states(name):
+            self._forget(f"{name}-{step:05d}")
+
+    def _states(self, name: str) -> list[int]:
+        found = self.folder.glob(self.path(f"{name}-?????.json").name)
+        return sorted(int(path.stem.rpartition("-")[2]) for path in found)
+
+    def _forget(self, name: str) -> None:
+        self.path(f"{name}.json").unlink(missing_ok=True)  # first, as what it tells of is no longer complete
+        self.remove(f"{name}-*.npy")
+
+    def remove(self, pattern: str) -> None:
+        """Remove files of the approximation that is being built."""
+        for path in self.folder.glob(self.path(pattern).name):
+            path.unlink(missing_ok=True)
+
+    def path(self, name: str) -> Path:
+        """Where a file of this name lies, of the approximation that is being built."""
+        return self.folder / f"{self._n_builds}-{name}"
 
     def close(self, finished: bool = True) -> None:
         """Remove the files, but those of an unfinished fit in a folder that was given."""
@@ -173,7 +216,7 @@ class Workdir:
             (self.folder / "lock").unlink(missing_ok=True)
 
 
-def mapped(path: str) -> Array:
+def mapped(path: str | Path) -> Array:
     """The array of a file that `Workdir.write` wrote, as a memory map."""
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

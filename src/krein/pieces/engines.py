@@ -57,7 +57,9 @@ class Here:
             if name is None or self.checkpoints is None:
                 return step(held[j], *before, *small)
             rows = getattr(held[j], "rows", held[j])  # they are not written again
-            found: tuple[Any, Any] = self.checkpoints.recall(name, j, lambda: step(held[j], *before, *small), rows)
+            found: tuple[Any, Any] = self.checkpoints.recall(
+                f"{name}-{j:05d}", lambda: step(held[j], *before, *small), rows
+            )
             return found
 
         stays, sent = [], _TreeSum(plus or add)

@@ -1,6 +1,7 @@
 """Rows of a Dask collection: the engine that visits them where they are, and predictions as lazy collections.
 
-Every visit is one pure task for each piece. Nothing is scattered or bound to a worker, so that what a dead worker held
+A visit is one pure task for each piece, one that picks what it sends, and one for each SUMMED parts that adds them up.
+Nothing is scattered or bound to a worker, so that what a dead worker held
 is computed again from the collection, with the same bits. Small values travel as tasks too. The current client is used,
 or Dask's local scheduler if there is none: then the pieces are visited in this process.
 """
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -22,6 +23,10 @@ from krein.pieces.engines import Here, add, tree_sum
 from krein.pieces.rows import Chunk, RowPieces, Run
 
 __all__ = ["OnDask", "is_dask", "lazily", "on_dask"]
+
+
+# So many parts are added up by one task: a power of two, so that the sum has the same tree for any number of parts.
+SUMMED = 16
 
 
 def is_dask(X: Any) -> bool:
@@ -63,11 +68,14 @@ class OnDask:
         plus: Callable[[Any, Any], Any] | None = None, what: str = "", name: str | None = None,
     ) -> tuple[list[Any], Any]:  # fmt: skip
         with self._there():
-            both = self._run(step, held, small, own)
-            stays = [self.client.submit(operator.itemgetter(0), b, pure=False) for b in both]
+            both = self._run(step, held, small, own)  # what stays is read from the pair: one task less for each piece
             sent = [self.client.submit(operator.itemgetter(1), b, pure=False) for b in both]
-            total = tree_sum(sent, lambda a, b: self.client.submit(plus or add, a, b, pure=False))
-            return stays, self._get([total], what)[0]
+            total = tree_sum(
+                [self.client.submit(_summed, sent[j : j + SUMMED], plus or add, pure=False)
+                 for j in range(0, len(sent), SUMMED)],
+                lambda a, b: self.client.submit(plus or add, a, b, pure=False),
+            )  # fmt: skip
+            return [_Stays(b) for b in both], self._get([total], what)[0]
 
     def collect(
         self, step: Callable[..., Any], held: Sequence[Any], *small: Any, own: Sequence[Any] | None = None
@@ -76,12 +84,15 @@ class OnDask:
             return self._get(self._run(step, held, small, own))
 
     def _run(self, step: Callable[..., Any], held: Sequence[Any], small: Any, own: Sequence[Any] | None) -> list[Any]:
-        # A task that returns the value, as scattered data would be lost with the worker that holds it.
-        shared = [self.client.submit(_itself, value, pure=False) for value in small]
-        return [
-            self.client.submit(_step, step, h, None if own is None else (own[j],), *shared, pure=False)
-            for j, h in enumerate(held)
-        ]
+        # A task that returns the values, as scattered data would be lost with the worker that holds it.
+        shared = self.client.submit(_itself, small, pure=False) if small else ()
+        futures = []
+        for j, rows in enumerate(held):
+            mine = () if own is None else (own[j],)
+            given = [_future(value) for value in (rows, *mine)]
+            pairs = [isinstance(value, _Stays) for value in (rows, *mine)]
+            futures.append(self.client.submit(_step, step, given, pairs, shared, pure=False))
+        return futures
 
     def _get(self, futures: list[Any], what: str = "") -> list[Any]:
         with tqdm(total=1, desc=what, disable=not (self.verbose and what)) as bar:
@@ -111,11 +122,25 @@ class OnDask:
             raise
 
 
-def _step(step: Callable[..., Any], held: Any, own: tuple[Any, ...] | None, *small: Any) -> Any:
+class _Stays(NamedTuple):
+    """What stays at a piece: the first of the pair that a task returns."""
+
+    pair: Any  # a future
+
+
+def _future(value: Any) -> Any:
+    return value.pair if isinstance(value, _Stays) else value
+
+
+def _step(step: Callable[..., Any], given: list[Any], pairs: list[bool], small: tuple[Any, ...]) -> Any:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
-        return step(held, *(own or ()), *small)
+        return step(*(value[0] if pair else value for value, pair in zip(given, pairs, strict=True)), *small)
+
+
+def _summed(parts: list[Any], plus: Callable[[Any, Any], Any]) -> Any:
+    return tree_sum(parts, plus)
 
 
 def _itself(value: Any) -> Any:

@@ -5,6 +5,7 @@ In: a factorization, and the vectors of the quadratic programme. Out: a `Dual`. 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -171,32 +172,43 @@ def solve_dual(
             f"method='blockwise' is for blocks that nothing links (a block-diagonal core, shift >= 0); got {f!r}. "
             "Leave method at 'auto'."
         )
-    problem = _checked(f, chosen, linear, low, high, total, epsilon)
-    begun = _begun(problem, chosen, start)
+    problem, places = _checked(f, chosen, linear, low, high, total, epsilon)
+    begun = _begun(problem, chosen, places, start)
+    settings = (tol, int(max_iter), begun, method, verbose)
+    files = _checkpoints(problem.f)
+    if files is None:
+        return _dual(problem, places, *settings)
+    name = f"dual-{_fingerprint(problem, tol, max_iter)}"  # of several duals, those that are finished are not repeated
+    return Dual(*files.recall(name, lambda: tuple(vars(_dual(problem, places, *settings)).values())))
+
+
+def _dual(
+    problem: Problem, places: Any, tol: float, max_iter: int, start: tuple[Array, float] | None, method: str,
+    verbose: int,
+) -> Dual:  # fmt: skip
+    """The solution of a checked problem, for the rows at these places in it."""
     steps = 0
     path: Path = ()
     for some in _narrowed(problem):
-        point, taken, used, fell = _solved(some, tol, int(max_iter), begun, method, verbose)
+        point, taken, used, fell = _solved(some, tol, max_iter, start, method, verbose)
         point = _tidied(some, point, tol)
         steps, path = steps + taken, (*path, *((steps + step, gap) for step, gap in fell))
         if point.gap <= tol and not _touches(point.b, some, problem):
             break
-    own = point.b[chosen] if problem.f is f else point.b
+    own = point.b[places]
     path = (*path, (steps, point.gap))
     return Dual(own, point.multiplier, point.objective, point.gap, steps, point.gap <= tol, used, path)
 
 
-def _begun(problem: Problem, rows: Any, start: Dual | None) -> tuple[Array, float] | None:
+def _begun(problem: Problem, rows: Any, places: Any, start: Dual | None) -> tuple[Array, float] | None:
     if start is None:
         return None
     if start.coefficients.shape != (len(rows),):
         raise InputError(
             f"start must be the solution of a dual with the same {len(rows)} rows; its has {len(start.coefficients)}."
         )
-    wide = start.coefficients
-    if len(problem.linear) > len(rows):
-        wide = np.zeros(len(problem.linear))
-        wide[rows] = start.coefficients
+    wide = np.zeros(len(problem.linear))
+    wide[places] = start.coefficients
     return wide, start.intercept
 
 
@@ -216,7 +228,8 @@ def _solved(
                 found = finer if finer is not None and finer.gap < found.gap else found
             return found, blockwise.n_iter, "blockwise", tuple(blockwise.path)
         before = blockwise.n_iter
-    if any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True)):
+    few = any(n < k for n, k in zip(problem.f.bases.sizes, problem.f.ranks, strict=True))
+    if few and not _in_pieces(problem.f):
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
     if method == "newton" or (method == "auto" and not _in_pieces(problem.f) and _suits_newton(problem, parts)):
@@ -224,11 +237,19 @@ def _solved(
         point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
             return point, quick.n_iter, "newton", tuple(quick.path)
-    run = InteriorPoint(InPieces(problem, parts) if _in_pieces(problem.f) else InMemory(problem, parts))
-    if _in_pieces(problem.f) and len(problem.linear) > POLISHED_ROWS:
-        point = run.reach(tol, max_iter, verbose)
-    else:
+    if not _in_pieces(problem.f):
+        run = InteriorPoint(InMemory(problem, parts))
         point = _finished(run, problem, parts, tol, max_iter, verbose)
+    else:
+        files = _checkpoints(problem.f)
+        name = "" if files is None else f"path-{_fingerprint(problem, tol, max_iter)}"
+        run = InteriorPoint(InPieces(problem, parts, name))
+        if len(problem.linear) > POLISHED_ROWS:
+            point = run.reach(tol, max_iter, verbose)
+        else:
+            point = _finished(run, problem, parts, tol, max_iter, verbose)
+        if files is not None:
+            files.forget_states(name)
     return point, before + run.n_iter, "interior-point", tuple((before + step, gap) for step, gap in run.path)
 
 
@@ -240,7 +261,7 @@ def _finished(
     for target in (tol, *FURTHER_GAPS * tol):
         before = run.n_iter
         run.reach(target, max_iter, verbose)
-        if (run.n_iter == before and before) or (isinstance(run, Newton) and run.best.gap > POLISHABLE_GAP):
+        if (run.n_iter == before and target < tol) or (isinstance(run, Newton) and run.best.gap > POLISHABLE_GAP):
             break
         finer = polish(problem, parts, run.best, run.ends, briefly=isinstance(run, Newton))
         if finer is not None and (polished is None or finer.gap < polished.gap):
@@ -296,6 +317,22 @@ def _in_pieces(f: Factorization) -> bool:
     return isinstance(f.bases, PieceBases)
 
 
+def _checkpoints(f: Factorization) -> Any:
+    """The folder in which an interrupted fit goes on, or None."""
+    bases: Any = f.bases
+    files = getattr(bases.pieces.engine, "checkpoints", None) if _in_pieces(f) else None
+    return files if files is not None and files.kept else None
+
+
+def _fingerprint(problem: Problem, tol: float, max_iter: int) -> str:
+    """A name that no other problem of a fit has."""
+    numbers = (problem.total, problem.epsilon, problem.f.shift, tol, max_iter)
+    content = hashlib.blake2b(repr(numbers).encode(), digest_size=8)
+    for vector in (problem.linear, problem.low, problem.high, problem.f.core @ np.linspace(1.0, 2.0, problem.f.rank)):
+        content.update(np.ascontiguousarray(vector).data)
+    return content.hexdigest()
+
+
 def _suits_blockwise(problem: Problem) -> bool:
     """Whether no blocks are coupled and they have few rows for their rank."""
     if not has_independent_blocks(problem.f):
@@ -326,8 +363,13 @@ def _only_point(problem: Problem) -> Point | None:
     return None
 
 
-def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, total: float, epsilon: float) -> Problem:
-    """The checked problem on its rows: with copied bases if they are few, with the other rows fixed at zero if not."""
+def _checked(
+    f: Factorization, rows: Any, linear: Any, low: Any, high: Any, total: float, epsilon: float
+) -> tuple[Problem, Any]:
+    """The checked problem on its rows, and where in it they are.
+
+    It has copied bases if the rows are few, and the other rows fixed at zero if not.
+    """
     vectors = []
     for name, given in (("linear", linear), ("low", low), ("high", high)):
         values = np.asarray(given, dtype=np.float64)
@@ -356,12 +398,16 @@ def _checked(f: Factorization, rows: Any, linear: Any, low: Any, high: Any, tota
         )
     n = f.shape[0]
     if len(rows) == n and np.array_equal(rows, np.arange(n)):
-        return Problem(f, g, lo, hi, float(total), float(epsilon))
-    if len(rows) <= COPIED_SHARE * n and not (_in_pieces(f) and len(rows) * max(f.ranks) > COPIED_NUMBERS):
+        return Problem(f, g, lo, hi, float(total), float(epsilon)), slice(None)
+    if len(rows) <= COPIED_SHARE * n:
+        if _in_pieces(f) and len(rows) * max(f.ranks) > COPIED_NUMBERS:
+            bases: Any = f.bases
+            some, order = replace(f, bases=bases.part(np.sort(rows))), np.argsort(rows)
+            return Problem(some, g[order], lo[order], hi[order], float(total), float(epsilon)), np.argsort(order)
         some = restricted(f, rows) if has_independent_blocks(f) else cut(f, rows)
-        return Problem(some, g, lo, hi, float(total), float(epsilon))
+        return Problem(some, g, lo, hi, float(total), float(epsilon)), slice(None)
     for i, part in enumerate(vectors):
         vectors[i] = np.zeros(n)
         vectors[i][rows] = part
     g, lo, hi = vectors
-    return Problem(f, g, lo, hi, float(total), float(epsilon))
+    return Problem(f, g, lo, hi, float(total), float(epsilon)), rows

@@ -25,6 +25,7 @@ __all__ = [
     "InteriorPoint",
     "Iterate",
     "Mark",
+    "Progress",
     "Rows",
     "first_share",
     "indefinite",
@@ -37,7 +38,12 @@ NEWTON_RESIDUAL = 1e-9
 REFINEMENTS = 6
 # A step goes this share of the way to the nearest bound.
 STEP_SHARE = 0.995
-# The method stops after PATIENCE steps without a smaller gap, or FIRST_PATIENCE while the relative gap is above 1.
+# The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Larger ones belong to a
+# few rows that a short step never reaches; of millions of rows, such rows would block every step.
+MOST_CORRECTED = 1.0
+# The method stops after PATIENCE steps without a gap below PROGRESS times the smallest one, or FIRST_PATIENCE while the
+# relative gap is above 1. Steps of millions of rows may be short: 0.9 stopped a path that still fell.
+PROGRESS = 0.99
 PATIENCE = 12
 FIRST_PATIENCE = 40
 
@@ -50,8 +56,22 @@ class Mark(NamedTuple):
     found: Callable[[], tuple[Point, Ends]]
 
 
+class Progress(NamedTuple):
+    """How far the method has come: what a checkpoint needs beside the iterate."""
+
+    n_iter: int = 0
+    path: tuple[tuple[int, float], ...] = ()  # the gap after so many steps
+    since: int = 0  # steps without a smaller gap
+    least: float = np.inf  # the smallest gap
+
+
 class Iterate(Protocol):
     """What moves: the rows in memory here, or in pieces in `interior_point_pieces`."""
+
+    @property
+    def progress(self) -> Progress:
+        """That of the unfinished fit with which the iterate goes on, or none."""
+        ...
 
     def step(self) -> bool:
         """One predictor-corrector step; False where rounding leaves nothing to gain."""
@@ -59,15 +79,20 @@ class Iterate(Protocol):
 
     def judge(self) -> Mark: ...
 
+    def keep(self, progress: Progress) -> None:
+        """Write a checkpoint, if there is a place for it."""
+        ...
+
 
 class InteriorPoint:
     """The method with its iterate; each call of `reach` continues where the last one stopped."""
 
     def __init__(self, iterate: Iterate) -> None:
         self._iterate = iterate
+        self._begun: Progress | None = iterate.progress  # of the first call of `reach`
         self._best = iterate.judge()
-        self.n_iter = 0
-        self.path = [(0, self._best.gap)]  # the gap after so many steps
+        self.n_iter = iterate.progress.n_iter
+        self.path = list(iterate.progress.path) or [(0, self._best.gap)]  # the gap after so many steps
         self._stuck = False
 
     @property
@@ -81,7 +106,8 @@ class InteriorPoint:
 
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
         """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
-        since, least = 0, np.inf
+        begun, self._begun = self._begun, None
+        _, _, since, least = begun or Progress()
         with tqdm(total=max_iter, initial=self.n_iter, desc="interior point", disable=verbose <= 0) as bar:
             while self._best.gap > tol and self.n_iter < max_iter and not self._stuck:
                 if not self._iterate.step():
@@ -90,11 +116,13 @@ class InteriorPoint:
                 self.n_iter += 1
                 mark = self._iterate.judge()
                 self.path.append((self.n_iter, mark.gap))
-                since = 0 if abs(mark.excess) < 0.9 * least else since + 1
+                since = 0 if abs(mark.excess) < PROGRESS * least else since + 1
                 least = min(least, abs(mark.excess))
                 if mark.gap < self._best.gap:
                     self._best = mark
                 self._stuck = since >= (FIRST_PATIENCE if self._best.gap > 1.0 else PATIENCE)
+                if begun is not None and mark is self._best and mark.gap > tol:  # what follows the first call is short
+                    self._iterate.keep(Progress(self.n_iter, tuple(self.path), since, least))
                 bar.update()
                 bar.set_postfix(gap=f"{self._best.gap:.2g}")
         return self.best
@@ -178,6 +206,11 @@ class Rows:
         dw = self._where_live((second + self.w * dv) / self.t - self.w)
         return dz, dw
 
+    def crossed(self, dv: Array, dz: Array, dw: Array, mu: float) -> tuple[Array, Array]:
+        """dz dv and -dw dv of the predictor, as far as the corrector takes them out; ``mu`` is the mean of z v."""
+        most = MOST_CORRECTED * mu
+        return np.clip(dz * dv, -most, most), np.clip(-dw * dv, -most, most)
+
     def rate(self, dv: Array, dz: Array, dw: Array) -> float:
         """The largest relative decrease of v, t, z or w."""
         z, w = self._where_live(self.z, 1.0), self._where_live(self.w, 1.0)
@@ -212,6 +245,8 @@ def first_share(problem: Problem) -> float:
 class InMemory(Rows):
     """The iterate of all rows, and the multiplier of their sum."""
 
+    progress = Progress()
+
     def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
         super().__init__(problem.linear, problem.low, problem.high, problem.epsilon)
         self.problem, self.parts = problem, parts
@@ -230,6 +265,9 @@ class InMemory(Rows):
         size = max(float(np.abs(self.linear).mean()), self.epsilon) or float(np.abs(self.product).mean()) or 1.0
         found = point, self.ends(size)
         return Mark(point.gap, point.excess, lambda: found)
+
+    def keep(self, progress: Progress) -> None:
+        """Do nothing: a fit in memory has no checkpoints."""
 
     def step(self) -> bool:
         p, f = self.problem, self.problem.f
@@ -256,7 +294,8 @@ class InMemory(Rows):
         reach = longest(self.rate(dv, dz, dw))
         after = float(((z + reach * dz) * (v + reach * dv) + (w + reach * dw) * (t - reach * dv)).sum()) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
-        turned, dy, dv, dz, dw = direction(centre - dz * dv, centre + dw * dv, True)
+        first, second = self.crossed(dv, dz, dw, mu)
+        turned, dy, dv, dz, dw = direction(centre - first, centre - second, True)
         length = min(1.0, STEP_SHARE * longest(self.rate(dv, dz, dw)))
         if not np.isfinite(dv).all() or length < 1e-10:
             return False

@@ -28,6 +28,7 @@ from krein.solvers.interior_point import (
     REFINEMENTS,
     STEP_SHARE,
     Mark,
+    Progress,
     Rows,
     first_share,
     indefinite,
@@ -39,6 +40,8 @@ from krein.solvers.woodbury import Part, factorize
 
 __all__ = ["InPieces"]
 
+# The state is kept for another try of the fit after at least this many steps.
+KEPT_STEPS = 10
 # At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
 TILE_ROWS = 2048
 
@@ -56,8 +59,8 @@ class Vectors(NamedTuple):
     z: Stored = None
     w: Stored = None
     product: Stored = None
-    dz_dv: Stored = None  # (m, n), of the predictor
-    dw_dv: Stored = None  # (m, n), of the predictor
+    crossed_z: Stored = None  # (m, n) what the corrector takes out of z v
+    crossed_w: Stored = None  # (m, n) and of w t
     x: Stored = None  # (n,) the corrector's step of b
     dv: Stored = None  # (m, n) the same for the parts
     turned: Stored = None  # (n,) K x
@@ -86,25 +89,35 @@ class Course(NamedTuple):
 
 
 class InPieces:
-    """The iterate of rows in pieces, and the multiplier of their sum."""
+    """The iterate of rows in pieces, and the multiplier of their sum. ``name`` is that of its checkpoints, if any."""
 
-    def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
+    def __init__(self, problem: Problem, parts: tuple[Part, ...], name: str = "") -> None:
         bases: Any = problem.f.bases
         assert isinstance(bases, PieceBases)
         self.problem, self.parts, self.bases = problem, parts, bases
         self.engine, self.pieces = self.bases.pieces.engine, self.bases.pieces.held
         folder = getattr(self.engine, "checkpoints", None)
+        files = folder if name else None
         if folder is not None and not folder.holds(VECTOR_BYTES * len(problem.linear)):
             folder = None
         self.task = Constants(problem.epsilon, problem.f.shift, folder)
         self.multiplier, self.slot, self.best = 0.0, 0, (np.inf, 0)
+        self.full = all(n >= k for n, k in zip(self.bases.sizes, self.bases.ranks, strict=True))
+        self.files, self.name, self.progress = files, name, Progress()
         cut = self.bases.pieces.cut
         given = list(zip(*map(cut, (problem.linear, problem.low, problem.high)), strict=True))
         self.vectors, (projected,), _ = self._visit(_begin, first_share(problem), own=given)
-        self.vectors, (slopes,), _ = self._visit(_multiply, self._image(projected))
         mean = float(np.abs(problem.linear).mean())
         self.unit = max(mean, problem.epsilon)
-        self._advance(None, max(slopes / len(problem.linear), mean, problem.epsilon) or 1.0)
+        kept = None if files is None else files.last_state(name)
+        if kept is None:
+            self.vectors, (slopes,), _ = self._visit(_multiply, self._image(projected))
+            self._advance(None, max(slopes / len(problem.linear), mean, problem.epsilon) or 1.0)
+        else:
+            stored, state = kept
+            self.progress, self.multiplier = Progress(*state["progress"]), state["multiplier"]
+            self.vectors, _, _ = self._visit(_restore, files, stored)
+            self._advance(Course(self.multiplier), 0.0)
 
     def judge(self) -> Mark:
         numbers, vectors, size = (self.multiplier, self.objective, self.excess, self.gap), self.vectors, self.size
@@ -117,11 +130,21 @@ class InPieces:
 
         return Mark(self.gap, self.excess, found)
 
+    def keep(self, progress: Progress) -> None:
+        if self.files is None or progress.n_iter < self.progress.n_iter + KEPT_STEPS:
+            return
+        self.progress = progress
+
+        def write(name: str) -> None:
+            self.engine.collect(_keep, self.pieces, self.files, name, own=self.vectors)
+
+        self.files.keep_state(self.name, progress.n_iter, write, {"progress": progress, "multiplier": self.multiplier})
+
     def step(self) -> bool:
         f = self.problem.f
         if f.shift < 0.0 and not self.least_damping > 0.0:
             raise indefinite(f)
-        system = factorize(self.parts, f.rank, self.grams)
+        system = factorize(self.parts, f.rank, self.grams, self.full)
         if system is None:
             return nothing_to_gain(f)
         ones, first = self.projected  # UᵀD⁻¹1 and UᵀD⁻¹ of the predictor's right-hand side
@@ -135,10 +158,9 @@ class InPieces:
             return w - y * turned_ones, y
 
         w, y = solved(first, self.sum_first, self.short)
-        here = Course(self.multiplier, y)
-        vectors, (both, sums), (rate,) = self._visit(_predict, self._down(w), here)
+        here, mu = Course(self.multiplier, y), self.complementarity / self.count
+        vectors, (both, sums), (rate,) = self._visit(_predict, self._down(w), here, mu)
         reach = longest(rate)
-        mu = self.complementarity / self.count
         after = (self.complementarity + reach * sums[0] + reach**2 * sums[1]) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
         fixed, centred = self._up(both)
@@ -236,7 +258,7 @@ class _Tile(Rows):
 
     def aims(self, centre: float) -> tuple[Array, Array]:
         """What the corrector wants z v and w t to be."""
-        return centre - self.held.dz_dv[:, self.places], centre + self.held.dw_dv[:, self.places]
+        return centre - self.held.crossed_z[:, self.places], centre - self.held.crossed_w[:, self.places]
 
 
 def _tiles(piece: Piece, held: Vectors, task: Constants) -> Iterator[tuple[slice, _Tile]]:
@@ -275,6 +297,21 @@ def _multiply(piece: Piece, kept: Vectors, task: Constants, image: list[Array]) 
     return new.into(kept, 0), ((slopes,), np.zeros(1))
 
 
+def _keep(piece: Piece, kept: Vectors, files: Any, name: str) -> None:
+    """Write the point for another try of the fit: 40 bytes a row, or 72 with two parts."""
+    held = kept.opened()
+    state = np.concatenate([held.v, held.t, held.z, held.w, held.product[None]])
+    files.write(f"{name}-{piece.rows.start}", state, lasting=True)
+
+
+def _restore(piece: Piece, kept: Vectors, task: Constants, files: Any, name: str) -> Any:
+    """The point that was written."""
+    state = mapped(files.path(f"{name}-{piece.rows.start}.npy"))
+    m = len(state) // 4
+    parts = {part: state[i * m : (i + 1) * m] for i, part in enumerate("vtzw")}
+    return kept._replace(product=state[-1], **parts), ((), np.zeros(1))
+
+
 def _advance(
     piece: Piece, kept: Vectors, task: Constants, course: Course | None, size: float, multiplier: float, slot: int
 ) -> Any:
@@ -287,7 +324,7 @@ def _advance(
     for places, rows in _tiles(piece, held, task):
         if course is None:
             rows.z = rows.w = np.where(rows.live, size, 0.0)
-        else:
+        elif course.length:
             dv = held.dv[:, places]
             dz, dw = rows.multipliers(*rows.aims(course.centre), dv)
             rows.move(dv, dz, dw, held.turned[places], course.length)
@@ -305,13 +342,13 @@ def _advance(
             objective, own, np.abs(rows.product).sum(),
         ]  # fmt: skip
         damping = min(damping, float(rows.damping.min()))
-    gone = dict.fromkeys(("dz_dv", "dw_dv", "x", "dv", "turned", "rest"))
+    gone = dict.fromkeys(("crossed_z", "crossed_w", "x", "dv", "turned", "rest"))
     return new.into(kept._replace(**gone), slot), ((grams, projected, sums), np.array([-damping]))
 
 
-def _predict(piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course) -> Any:
+def _predict(piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course, mu: float) -> Any:
     """The predictor; send how far it may go, the sums of centring, and the corrector's two parts projected."""
-    held, new = kept.opened(), _Kept(piece, task, dz_dv=_parts(task), dw_dv=_parts(task))
+    held, new = kept.opened(), _Kept(piece, task, crossed_z=_parts(task), crossed_w=_parts(task))
     projected, sums, rate = _sums(piece, 2), np.zeros(4), 0.0
     for places, rows in _tiles(piece, held, task):
         rows.prepare(task.shift)
@@ -322,13 +359,13 @@ def _predict(piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], 
         dv = rows.shared(force, db, turned + here.dy)
         dz, dw = rows.multipliers(0.0, 0.0, dv)
         rate = float(np.maximum(rate, rows.rate(dv, dz, dw)))
-        crossed_z, crossed_w = dz * dv, dw * dv
-        new.dz_dv[:, places], new.dw_dv[:, places] = crossed_z, crossed_w
-        fixed = rows.wanted(rows.force(-crossed_z, crossed_w, gradient)) / rows.damping
+        crossed_z, crossed_w = rows.crossed(dv, dz, dw, mu)
+        new.crossed_z[:, places], new.crossed_w[:, places] = crossed_z, crossed_w
+        fixed = rows.wanted(rows.force(-crossed_z, -crossed_w, gradient)) / rows.damping
         centred = rows.wanted(rows.over_v - rows.over_t) / rows.damping
         rows.project(projected, fixed, centred)
         linear = (rows.z - rows.w) * dv + dz * rows.v + dw * rows.t
-        sums += [linear.sum(), (crossed_z - crossed_w).sum(), fixed.sum(), centred.sum()]
+        sums += [linear.sum(), ((dz - dw) * dv).sum(), fixed.sum(), centred.sum()]
     return new.into(kept, 0), ((projected, sums), np.array([rate]))
 
 

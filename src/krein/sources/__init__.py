@@ -9,7 +9,7 @@ another source that are scaled as they are read. What can only be read from its 
 from __future__ import annotations
 
 from krein.sources.changed import ChangedRows
-from krein.sources.opening import has_columns, source_of
+from krein.sources.opening import has_columns, names_of, source_of, split_frame
 from krein.sources.source import Source
 
-__all__ = ["ChangedRows", "Source", "has_columns", "source_of"]
+__all__ = ["ChangedRows", "Source", "has_columns", "names_of", "source_of", "split_frame"]

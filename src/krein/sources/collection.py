@@ -14,7 +14,7 @@ import numpy as np
 from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError
 from krein.sources.source import bounds_within, check_run, check_shape, check_take, float_type, token_of
-from krein.sources.tables import features_of, refuse_columns, refuse_missing
+from krein.sources.tables import features_of, joined_target, refuse_columns, refuse_missing
 
 __all__ = ["Collection", "dask_array", "dask_frame"]
 
@@ -87,21 +87,19 @@ def dask_array(X: Any, columns: tuple[str, ...] | None = None) -> Collection:
     return Collection(X.map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype=dtype)), columns)
 
 
-def dask_frame(X: Any, y: Any, columns: Sequence[str] | None) -> tuple[Collection, Any]:
-    """Return the rows of a Dask data frame, and y, which may be the name of a column."""
+def dask_frame(X: Any, targets: Sequence[str], columns: Sequence[str] | None) -> tuple[Collection, Any]:
+    """Return the rows of a Dask data frame, and the columns of its target, or None without one."""
     from pandas.api.types import is_numeric_dtype
 
-    name = y if isinstance(y, str) else None
-    features = features_of(list(X.columns), name, columns, "X")
+    features = features_of(list(X.columns), targets, columns, "X")
     kinds = X.dtypes.to_dict()
     refuse_columns([f"{column} ({kinds[column]})" for column in features if not is_numeric_dtype(kinds[column])], "X")
     dtype = np.result_type(np.float32, *(getattr(kinds[column], "numpy_dtype", kinds[column]) for column in features))
     rows = X[features].astype(dtype).to_dask_array(lengths=True)
-    if name is not None:
-        y = X[name].compute()
-        refuse_missing(np.asarray(y.isna()), name, 0, "X")
-        y = np.asarray(y)
-    return dask_array(rows, tuple(features)), y
+    found = X[list(targets)].compute() if targets else {}
+    for name in targets:
+        refuse_missing(np.asarray(found[name].isna()), name, 0, "X")
+    return dask_array(rows, tuple(features)), joined_target([np.asarray(found[name]) for name in targets], targets)
 
 
 def _plain(block: Any, dtype: np.dtype[Any]) -> Array:

@@ -18,11 +18,11 @@ from krein.sources.sliced import sliced_array
 from krein.sources.source import Source
 from krein.sources.spool import Blocks, spooled
 from krein.sources.streams import iterator_blocks, svmlight_blocks
-from krein.sources.tables import csv_blocks, dataset_blocks, lazy_blocks, table_file_blocks
+from krein.sources.tables import csv_blocks, dataset_blocks, features_of, lazy_blocks, table_file_blocks
 
-__all__ = ["has_columns", "source_of"]
+__all__ = ["has_columns", "names_of", "source_of", "split_frame"]
 
-TableReader = Callable[[Path, str | None, Sequence[str] | None], Blocks]
+TableReader = Callable[[Path, Sequence[str], Sequence[str] | None], Blocks]
 TABLES: dict[str, TableReader] = {
     **dict.fromkeys((".parquet", ".pq", ".arrow", ".feather", ".ipc"), table_file_blocks),
     **dict.fromkeys((".csv", ".tsv", ".tab"), csv_blocks),
@@ -48,7 +48,8 @@ def source_of(
         (X, y), or a function without arguments that returns one; an object with the methods of `Source`.
     y : object, default=None
         The target, the path of its .npy file, or the name of its column if X is a table; that column is then no
-        feature. A target in the blocks of an iterator or in an svmlight file is used if y is None.
+        feature. A list of names is a target of several columns. A target in the blocks of an iterator or in an svmlight
+        file is used if y is None.
     workdir : path, default=None
         Folder for the rows of tables, text files and iterators, which are written once to a file that can be read in
         any order. A complete file of the same rows is used again. None is a temporary folder that is removed with the
@@ -77,12 +78,14 @@ def source_of(
     """
     if isinstance(y, str | os.PathLike) and Path(y).suffix == ".npy":
         y = _target(y)
+    targets = names_of(y)
     if _is(X, "dask.dataframe", "DataFrame"):
-        return dask_frame(X, y, columns)
-    table = _table(X, y if isinstance(y, str) else None, columns)
+        collection, target = dask_frame(X, targets, columns)
+        return collection, target if targets else y
+    table = _table(X, targets, columns)
     if table is not None:
         source, target = spooled(table, workdir)
-        return source, target if isinstance(y, str) else y
+        return source, target if targets else y
     stored = _stored(X)
     blocks = _blocks(X) if stored is None else None
     if stored is None and blocks is None:
@@ -101,6 +104,26 @@ def source_of(
     return source, target if y is None else y
 
 
+def names_of(y: Any) -> list[str]:
+    """The names of columns that a target is given by: a text, or a list of different texts; none of other targets."""
+    if isinstance(y, str):
+        return [y]
+    named = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y) and len(set(y)) == len(y)
+    return list(y) if named else []
+
+
+def split_frame(X: Any, y: Any) -> tuple[Any, Any]:
+    """A data frame in memory and its target, where that is given by the names of columns; else both as they are."""
+    targets = names_of(y)
+    in_memory = all(hasattr(X, name) for name in ("columns", "drop", "__len__")) and not hasattr(X, "dask")
+    if not targets or not in_memory:
+        return X, y
+    if not isinstance(y, str) and not set(targets) <= set(X.columns):
+        return X, y  # a list of labels
+    features = features_of(list(X.columns), targets, None, "X")
+    return X[features], X[targets[0]] if isinstance(y, str) else X[targets]
+
+
 def has_columns(X: Any) -> bool:
     """Return whether X is a table outside memory, whose columns have names."""
     if any(
@@ -112,16 +135,16 @@ def has_columns(X: Any) -> bool:
     return path is not None and (path.is_dir() or path.suffix.lower() in TABLES)
 
 
-def _table(X: Any, y: str | None, columns: Sequence[str] | None) -> Blocks | None:
+def _table(X: Any, targets: Sequence[str], columns: Sequence[str] | None) -> Blocks | None:
     if _is(X, "pyarrow.dataset", "Dataset"):
-        return dataset_blocks(X, y, columns)
+        return dataset_blocks(X, targets, columns)
     if _is(X, "polars", "LazyFrame"):
-        return lazy_blocks(X, y, columns)
+        return lazy_blocks(X, targets, columns)
     path = _path(X)
     if path is None:
         return None
     reader = table_file_blocks if path.is_dir() else TABLES.get(path.suffix.lower())
-    return None if reader is None else reader(path, y, columns)
+    return None if reader is None else reader(path, targets, columns)
 
 
 def _stored(X: Any) -> Source | None:

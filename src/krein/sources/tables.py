@@ -1,7 +1,8 @@
 """Tables in blocks: Parquet, Arrow and Feather files, datasets of pyarrow, LazyFrames of polars, CSV files.
 
 The numeric columns are the features, in their order; False and True are 0 and 1. A column of something else and a
-missing value are errors. ``columns`` names the features, and ``y`` names the column of the target, which may be text.
+missing value are errors. ``columns`` names the features, and ``targets`` the columns of the target. One column may be
+text, and is a target of shape (n,).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "csv_blocks",
     "dataset_blocks",
     "features_of",
+    "joined_target",
     "lazy_blocks",
     "refuse_columns",
     "refuse_missing",
@@ -35,7 +37,7 @@ __all__ = [
 NAME_OF_CLASS = re.compile(r"[+-]?0\d|.*_")
 
 
-def features_of(names: Sequence[Any], y: str | None, columns: Sequence[str] | None, what: str) -> list[str]:
+def features_of(names: Sequence[Any], targets: Sequence[str], columns: Sequence[str] | None, what: str) -> list[str]:
     """Return the names of the features, or raise InputError if a name is unknown or not unique."""
     repeated = [str(name) for name, n in Counter(names).items() if n > 1]
     if repeated:
@@ -43,16 +45,27 @@ def features_of(names: Sequence[Any], y: str | None, columns: Sequence[str] | No
     if isinstance(columns, str):
         raise InputError(f"columns must be a list of names; got {columns!r}.")
     shown = ", ".join(map(str, names[:12])) + (", ..." if len(names) > 12 else "")
-    if y is not None and y not in names:
-        raise InputError(f"{what} has no column {y!r} for the target. Its columns are {shown}.")
-    features = [name for name in names if name != y] if columns is None else list(columns)
-    unknown = [name for name in (*features, *([] if y is None else [y])) if name not in names]
-    if unknown or not features or y in features or len(set(features)) < len(features):
+    for target in targets:
+        if target not in names:
+            raise InputError(f"{what} has no column {target!r} for the target. Its columns are {shown}.")
+    features = [name for name in names if name not in targets] if columns is None else list(columns)
+    unknown = [name for name in features if name not in names]
+    if unknown or not features or set(targets) & set(features) or len(set(features)) < len(features):
         raise InputError(
             f"{what}: features must be different columns of the table, one at least, and not the target; got "
-            f"features {features[:12]} and target {y!r}. The table has {len(names)} columns: {shown}."
+            f"features {features[:12]} and target {', '.join(targets)!r}. The table has {len(names)} columns: {shown}."
         )
     return features
+
+
+def joined_target(values: Sequence[Any], names: Sequence[str] = ()) -> Any:
+    """The target of its columns: None, (n,), or (n, p) of several, which must be numbers if they have ``names``."""
+    if len(values) < 2:
+        return values[0] if values else None
+    text = [name for name, column in zip(names, values, strict=False) if np.asarray(column).dtype.kind not in "biuf"]
+    if text:
+        raise InputError(f"Several targets must be numbers; {', '.join(text)} holds texts. Name one column of texts.")
+    return np.column_stack(values)
 
 
 def refuse_columns(refused: Sequence[str], what: str) -> None:
@@ -76,16 +89,18 @@ def refuse_missing(missing: Any, name: str, start: int, what: str) -> None:
 # -- Arrow -------------------------------------------------------------------------------------------------------------
 
 
-def table_file_blocks(path: Path, y: str | None, columns: Sequence[str] | None) -> Blocks:
+def table_file_blocks(path: Path, targets: Sequence[str], columns: Sequence[str] | None) -> Blocks:
     """Return the blocks of a Parquet, Arrow or Feather file, or of a folder of Parquet files."""
     datasets = _pyarrow("pyarrow.dataset")
     kind = "parquet" if path.is_dir() or path.suffix.lower() in (".parquet", ".pq") else "ipc"
     with _readable(str(path)):
         dataset = datasets.dataset(path, format=kind)
-    return dataset_blocks(dataset, y, columns, str(path))
+    return dataset_blocks(dataset, targets, columns, str(path))
 
 
-def dataset_blocks(dataset: Any, y: str | None, columns: Sequence[str] | None, what: str = "the dataset") -> Blocks:
+def dataset_blocks(
+    dataset: Any, targets: Sequence[str], columns: Sequence[str] | None, what: str = "the dataset"
+) -> Blocks:
     """Return the blocks of a pyarrow.dataset.Dataset."""
     datasets = _pyarrow("pyarrow.dataset")
     # Reading ahead would hold hundreds of MiB of what is written to disk at once.
@@ -98,10 +113,10 @@ def dataset_blocks(dataset: Any, y: str | None, columns: Sequence[str] | None, w
     def batches(names: list[str], n_rows: int) -> Iterator[Any]:
         yield from dataset.to_batches(columns=names, batch_size=n_rows, **options)
 
-    return _arrow_blocks(what, dataset.schema, batches, y, columns, _dataset_token(dataset), dataset.count_rows)
+    return _arrow_blocks(what, dataset.schema, batches, targets, columns, _dataset_token(dataset), dataset.count_rows)
 
 
-def lazy_blocks(frame: Any, y: str | None, columns: Sequence[str] | None) -> Blocks:
+def lazy_blocks(frame: Any, targets: Sequence[str], columns: Sequence[str] | None) -> Blocks:
     """Return the blocks of a polars LazyFrame, which is run once."""
     _pyarrow()
     if not hasattr(frame, "collect_batches"):
@@ -112,23 +127,23 @@ def lazy_blocks(frame: Any, y: str | None, columns: Sequence[str] | None) -> Blo
         for part in frame.select(names).collect_batches(chunk_size=n_rows, maintain_order=True):
             yield part.to_arrow()
 
-    return _arrow_blocks("the LazyFrame", schema, batches, y, columns, None, None)
+    return _arrow_blocks("the LazyFrame", schema, batches, targets, columns, None, None)
 
 
 def _arrow_blocks(
     what: str,
     schema: Any,
     batches: Callable[[list[str], int], Iterator[Any]],
-    y: str | None,
+    targets: Sequence[str],
     columns: Sequence[str] | None,
     token: Callable[[], str] | None,
     n_rows: Callable[[], int] | None,
 ) -> Blocks:
-    features = features_of(schema.names, y, columns, what)
+    features = features_of(schema.names, targets, columns, what)
     types = {name: _numpy_type(schema.field(name).type) for name in features}
     refuse_columns([f"{name} ({schema.field(name).type})" for name in features if types[name] is None], what)
     dtype = np.result_type(np.float32, *(kind for kind in types.values() if kind is not None))
-    wanted = features if y is None else [*features, y]
+    wanted = [*features, *targets]
 
     def read() -> Iterator[tuple[Any, Any]]:
         start = 0
@@ -137,10 +152,10 @@ def _arrow_blocks(
                 X = np.empty((batch.num_rows, len(features)), dtype=dtype)
                 for j, name in enumerate(features):
                     X[:, j] = _values(batch.column(name), name, start, what)
-                yield X, None if y is None else _values(batch.column(y), y, start, what)
+                yield X, joined_target([_values(batch.column(name), name, start, what) for name in targets], targets)
                 start += len(X)
 
-    return Blocks(what, read, token and (lambda: token_of(token(), features, y)), n_rows, tuple(features))
+    return Blocks(what, read, token and (lambda: token_of(token(), features, *targets)), n_rows, tuple(features))
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any] | None:
@@ -196,28 +211,27 @@ def _readable(what: str) -> Iterator[None]:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_blocks(path: Path, y: str | None, columns: Sequence[str] | None) -> Blocks:
+def csv_blocks(path: Path, targets: Sequence[str], columns: Sequence[str] | None) -> Blocks:
     """Return the blocks of a CSV or TSV file; without a header its columns are x0, x1, ..."""
     what, names = str(path), next(reading.chunks(path, size=1)).names
-    features = features_of(names, y, columns, what)
-    text_columns = () if y is None else (y,)
+    features = features_of(names, targets, columns, what)
 
     def read() -> Iterator[tuple[Any, Any]]:
         start = 0
-        for frame in reading.chunks(path, size=max(1, BLOCK_NUMBERS // len(names)), text_columns=text_columns):
+        for frame in reading.chunks(path, size=max(1, BLOCK_NUMBERS // len(names)), text_columns=tuple(targets)):
             rows = f"{what}, rows {start} to {start + len(frame) - 1}"
             refuse_columns([name for name in features if reading.is_text(frame[name])], rows)
             X = np.empty((len(frame), len(features)))
             for j, name in enumerate(features):
                 X[:, j] = frame[name]
                 refuse_missing(np.isnan(X[:, j]), name, start, what)
-            if y is not None:
-                refuse_missing(frame[y] == "", y, start, what)
-            yield X, None if y is None else frame[y].astype(str)
+            for name in targets:
+                refuse_missing(frame[name] == "", name, start, what)
+            yield X, joined_target([frame[name].astype(str) for name in targets])
             start += len(X)
 
     def token() -> str:
-        return token_of("csv", file_facts(path), features, y)
+        return token_of("csv", file_facts(path), features, *targets)
 
     return Blocks(what, read, token, None, tuple(features), _numbers_or_names)
 

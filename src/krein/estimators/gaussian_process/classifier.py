@@ -40,7 +40,7 @@ from krein.estimators.gaussian_process.laplace import (
 from krein.estimators.gaussian_process.learning import learn
 from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.gaussian_process.process import Process, check_correction, check_unused
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
 from krein.kernels import count_objects, take
@@ -59,7 +59,7 @@ OF_FIRST_PROBLEM = (
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessClassifier(ClassifierMixin, Process):  # type: ignore[misc]
+class GaussianProcessClassifier(ScoredOutside, ClassifierMixin, Process):  # type: ignore[misc]
     """Gaussian process classification with any symmetric kernel, for any number of rows.
 
     The parameters, attributes and predictions are those of `sklearn.gaussian_process.GaussianProcessClassifier`. Up to

@@ -48,7 +48,7 @@ from krein.estimators.gaussian_process.posterior import (
     squeezed,
 )
 from krein.estimators.gaussian_process.process import Process, check_correction, check_unused, divided
-from krein.estimators.outside import fits_outside, predicts_outside
+from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.route import ByScore, Exact, given_shape
 from krein.factorization import Factorization
 from krein.factorization.eigensystem import Eigensystem
@@ -64,7 +64,7 @@ LEAST_HELD_OUT_ROWS = 100
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Process):  # type: ignore[misc]
+class GaussianProcessRegressor(ScoredOutside, MultiOutputMixin, RegressorMixin, Process):  # type: ignore[misc]
     """Gaussian process regression with any symmetric kernel, for any number of rows.
 
     The parameters, attributes and predictions are those of `sklearn.gaussian_process.GaussianProcessRegressor`. A
