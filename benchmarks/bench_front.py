@@ -160,6 +160,7 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
 def draw(found: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -173,6 +174,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
                 color=colour, marker=marker, markersize=9, linestyle="none", label=title, alpha=0.85,
             )  # fmt: skip
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set_xlabel(label)
         ax.grid(alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)

@@ -23,9 +23,8 @@ from krein.approximation.clusters import Partition, centres_of, scaled, scaling
 from krein.approximation.couplings import kept_couplings, strengths_between
 from krein.approximation.landmarks import among, candidate_places
 from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided, leading_turn, n_landmarks, rounding_of
-from krein.approximation.parts import Parts
 from krein.approximation.plan import Sizes, check_memory
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request
 from krein.approximation.shared import (
     CANDIDATES_PER_RANK,
     Draft,

@@ -22,8 +22,7 @@ from krein.approximation.bases import LandmarkMap, other_rows, right_divide
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
 from krein.approximation.landmarks import allocate, choose_landmarks
-from krein.approximation.parts import Parts, store
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request, store
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
