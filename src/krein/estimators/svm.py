@@ -709,7 +709,9 @@ class Regressor(ScoredOutside, RegressorMixin, _OneDual):  # type: ignore[misc]
         given, C = _positive_weights(sample_weight), finite_C(self.C)
         self._check_solver()
         objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
-        y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
+        plain = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype == np.float64 and bool(np.isfinite(y).all())
+        if not plain:  # the check takes as long as a small fit
+            y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
         objects, used, weights = self._used_rows(objects, given)
         y, limits = y[used], C * weights
         self._decide(objects, kernel, scored=True)

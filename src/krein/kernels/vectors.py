@@ -61,6 +61,12 @@ REACH = {
     FLOAT64: EXPANSION_ERROR[FLOAT64] / float(np.finfo(np.float64).eps),
 }
 
+# Rows are far if their squared length exceeds FAR. Of two rows that are not both far, either their squared lengths sum
+# to less than REACH, or rounding is a millionth of their squared distance. If more than FEW_FAR of the pairs are of two
+# far rows, all pairs are computed the second way.
+FAR = {dtype: 0.25 * reach for dtype, reach in REACH.items()}
+FEW_FAR = 0.25
+
 # Rows are used as they are if centring would shorten the longest of them by a factor of at most OFFSET, and if its
 # length and the scale lie between 1 / LARGE and LARGE, so that no product overflows or vanishes.
 OFFSET = 4.0
@@ -347,11 +353,11 @@ class ManhattanDistances(Rows):
 
 @dataclass(frozen=True, eq=False)
 class SquaredDistances(Rows):
-    """a -> |scale (a_i - b_j)|² >= 0, right to EXPANSION_ERROR in absolute terms.
+    """a -> |scale (a_i - b_j)|² >= 0, right to EXPANSION_ERROR in absolute terms, or to rounding in relative ones.
 
     With the mean m of b, t = scale (a - m) and u = scale (b - m), it is |t|² + |u|² - 2<t, u>: one matrix product.
-    Where the rows lie so far from m that this would cancel, float32 is done in float64, and float64 by differences (two
-    or three times slower). Sparse rows are not centred, and float64 sparse rows have no second way.
+    This cancels where two rows lie far from m and near each other. Pairs of far rows are done again: float32 in
+    float64, and float64 by differences. Sparse rows are not centred, and float64 sparse rows have no second way.
     """
 
     scale: float = 1.0
@@ -388,6 +394,16 @@ class SquaredDistances(Rows):
     def _u(self) -> Any:
         return self._scaled(self.b)
 
+    @cached_property
+    def _far(self) -> Any:
+        """Which rows are far from m."""
+        return np.flatnonzero(self.squared_norms > FAR[self.b.dtype])
+
+    @cached_property
+    def _far_rows(self) -> SquaredDistances:
+        """The far rows, in float64."""
+        return SquaredDistances(self.b[self._far].astype(np.float64), self.scale)
+
     def __call__(self, a: Any) -> Array:
         dtype = self.b.dtype
         if is_sparse(a) and not is_sparse(self.b):
@@ -398,11 +414,14 @@ class SquaredDistances(Rows):
             t = self._scaled(a)
             norms = squared_norms(t)
             reach = float(norms.max(initial=0.0)) + self._longest
+            far = np.empty(0, dtype=np.intp)
             if not reach <= REACH[dtype]:  # "not <=" so that inf and nan come here too
-                if dtype == FLOAT32:
-                    return self._from_float64(a)
-                if not is_sparse(self.b):
-                    return np.asarray(cdist(t, self._u, "sqeuclidean"))
+                far = np.flatnonzero(norms > FAR[dtype])
+                if not (np.isfinite(reach) and len(far) * len(self._far) <= FEW_FAR * len(norms) * self.b.shape[0]):
+                    if dtype == FLOAT32:
+                        return self._from_float64(a)
+                    if not is_sparse(self.b):
+                        return np.asarray(cdist(t, self._u, "sqeuclidean"))
             if self._as_given:
                 t = t * (-2 * self.scale)
                 squares = inner(t, self.b)
@@ -411,7 +430,12 @@ class SquaredDistances(Rows):
                 squares = inner(-2 * t, self._u)
             squares += norms[:, None]
             squares += self.squared_norms
-            return np.abs(squares, out=squares)  # below zero by rounding alone
+            np.abs(squares, out=squares)  # below zero by rounding alone
+            if len(far) and len(self._far) and not (dtype == FLOAT64 and is_sparse(self.b)):
+                mine, theirs = a[far].astype(np.float64, copy=False), self._far_rows
+                pairs = theirs(mine) if dtype == FLOAT32 else cdist(theirs._scaled(mine), theirs._u, "sqeuclidean")
+                squares[np.ix_(far, self._far)] = pairs
+            return squares
 
     def _from_float64(self, a: Any) -> Array:
         rows, a = self.in_float64(a)
