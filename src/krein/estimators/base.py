@@ -51,6 +51,7 @@ from krein.kernels.validation import (
 )
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
+from krein.threads import small_products
 
 __all__ = [
     "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
@@ -103,7 +104,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState, Generator or None, default=None
         Seed of the clustering, the landmarks and all samples.
     n_jobs : int, default=None
-        Number of threads. The result does not depend on it.
+        Number of threads of fits and predictions; -1 means all cores. None means as many as BLAS may use, which are all
+        cores unless an environment variable, threadpoolctl or a pool of processes says less. No variable has to be set:
+        where blocks run side by side, BLAS has one thread. The result does not depend on it, but for rounding.
     verbose : int, default=0
         Show progress bars if above 0.
     memory_limit : int, str or None, default=None
@@ -338,10 +341,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The gamma that goes with it."""
         return self.gamma
 
-    def _chooser(self, targets: Any) -> Chooser:
-        """Return a chooser of blocks, rank and gamma for these targets."""
+    def _chooser(self, targets: Any, alpha: float | None = None) -> Chooser:
+        """Return a chooser of blocks, rank and gamma for these targets, and for this alpha of ridge."""
         task = "classification" if is_classifier(self) else "regression"
-        return Chooser(targets, task, self._tuned, check_policy(self.policy))
+        return Chooser(targets, task, self._tuned, check_policy(self.policy), alpha)
 
     @property
     def _tuned(self) -> bool:
@@ -356,6 +359,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
         announce_cost(self, self.route_, objects, kernel)
+        if not isinstance(self.route_, Exact | Features):
+            small_products()
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
@@ -421,15 +426,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = {} if isinstance(route, Exact | Features) else route.request
         chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
-        settings = None  # a generator has a state that cannot be compared
-        if self.random_state is None or isinstance(self.random_state, int | np.integer):
-            scored = () if chooser is None else chooser.key
-            settings = (
-                scored,
-                self.random_state,
-                str(self.policy),
-                *(f"{name}={value}" for name, value in asked.items()),
-            )
+        settings = self._settings(asked, () if chooser is None else chooser.key)
+        if chooser is not None and chooser.alpha is not None:
+            settings = None  # fits that differ in alpha share what was built, if the same was chosen for them
         with counting() as spent:
 
             def build() -> Built:
@@ -441,6 +440,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_ = built.choice or self.selection_
         return built.approximation
 
+    def _settings(self, asked: dict[str, Any], *more: Any) -> tuple[Any, ...] | None:
+        """What an approximation depends on beside objects and kernel; None if a generator's state is part of it."""
+        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
+            return None
+        return (*more, self.random_state, str(self.policy), *(f"{name}={value}" for name, value in asked.items()))
+
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
         options = {name: getattr(self, name) for name in ("n_jobs", "random_state", "verbose", "policy")}
         if isinstance(self.route_, Exact):
@@ -450,7 +455,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
         own = {} if self.drop == "auto" else {"drop": self.drop}
         while True:
-            a = approximate(objects, choice.kernel or kernel, **asked | choice.parameters | own, **options)
+            wanted, chosen = asked | choice.parameters | own, choice.kernel or kernel
+
+            def build(wanted: dict[str, Any] = wanted, chosen: Kernel = chosen) -> Built:
+                return Built(approximate(objects, chosen, **wanted, **options))
+
+            settings = None if chooser.alpha is None else self._settings(wanted)
+            a = remembered(objects, chosen, settings, build).approximation
             held, room = a.factorization.nbytes, self.max_memory or math.inf
             if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
                 return Built(a, choice)

@@ -112,7 +112,8 @@ class _Ridge(KernelMachine):
         task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
         self._variance()  # refuses what is no variance before anything is built
-        route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
+        route = self._decide(objects, kernel, scored=True)
+        chooser = self._chooser(task.targets, None if fixed is None else float(fixed.mean()))
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
         few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # leave-one-out on all rows
