@@ -194,8 +194,8 @@ def intelex(data: tuple[np.ndarray, ...], C: float, gamma: float, exact: np.ndar
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
         np.savez(path, **dict(zip(("X", "y", "X_new", "y_new"), data, strict=True)))
-        script = Path(__file__).with_name("peer_intelex.py")
-        command = [os.environ["KREIN_INTELEX"], script, path, str(C), str(gamma)]
+        script = Path(__file__).with_name("exact_contender.py")
+        command = [os.environ["KREIN_INTELEX"], script, "scikit-learn-intelex", path, str(C), str(gamma)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         same = float(np.mean(np.load(path.with_name("predicted.npy")) == exact))
     found = json.loads(done.stdout.splitlines()[-1])

@@ -1,7 +1,7 @@
 """How far a reader has to jump to follow a call: python benchmarks/walk.py.
 
 Functions count in the order of their first call. A switch is a change of module, a return a switch to a module already
-visited. Imports do not count: a fit is made before.
+visited. Imports do not count: each call is made once before.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def walk(call: Callable[[], Any]) -> dict[str, int]:
                 order.append(code.co_filename)
             seen.add(code)
 
+    call()
     krein.clear_cache()  # what was built before is built again
     sys.setprofile(watch)
     try:

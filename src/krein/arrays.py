@@ -12,7 +12,8 @@ from krein.errors import InputError
 
 __all__ = ["EPS", "Array", "Indices", "check_indices", "grouped", "seed_from", "stream", "strips"]
 
-EPS = float(np.finfo(np.float64).eps)  # the rounding unit of float64, twice over
+# Machine epsilon of float64.
+EPS = float(np.finfo(np.float64).eps)
 
 # Not numpy.typing.NDArray: what that is at run time, where model files are checked by it, depends on NumPy's version.
 Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[np.floating[Any]]]

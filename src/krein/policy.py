@@ -1,4 +1,4 @@
-"""The limits that decide how a fit goes, and the options all fits share. Ground: knows only the errors.
+"""The limits that decide how a fit goes. Ground: knows only the errors.
 
 A number that changes what a user gets is a field of `Policy`; a number that only concerns rounding, tiles or speed
 stays where it is used.
@@ -6,18 +6,13 @@ stays where it is used.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any
 
-import numpy as np
+from krein.errors import InputError
 
-from krein.errors import InputError, one_of, whole_number
-
-__all__ = ["DEFAULT", "Policy", "check_options", "check_policy"]
+__all__ = ["DEFAULT", "Policy", "check_policy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +120,8 @@ class Policy:
     score_standard_errors : float
         A score counts as good as the best if it is lower by at most this many standard errors of the difference.
     free_memory : float
-        Among candidates as good as the best the smallest is taken. Bytes below this number do not count.
+        Among candidates as good as the best the smallest is taken. Bytes below this number do not count: with the
+        default all are free, and the best score is taken.
 
     Examples
     --------
@@ -182,7 +178,7 @@ class Policy:
     fewest_fitted_rows: int = 8000
     expensive_rows: int = 1000
     score_standard_errors: float = 1.0
-    free_memory: float = 2.0**29
+    free_memory: float = math.inf
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -217,40 +213,3 @@ def check_policy(policy: object) -> Policy:
     if not isinstance(policy, Policy):
         raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
     return policy
-
-
-def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Iterable[str]) -> dict[str, Any]:
-    """Check the options that `krein.approximate` and all machines share; return those that are given.
-
-    Nothing is drawn from ``random_state``.
-    """
-    given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
-    one_of("coupling", asked["coupling"], couplings)
-    for name in ("n_blocks", "rank"):
-        if name in given:
-            whole_number(name, given[name], 1, ' or "auto"')
-    if "drop" in given and not (_is_float(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
-        raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
-    for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
-        limit = asked[name]
-        if limit is not None and not (_is_float(limit) and 0.0 < limit < math.inf):
-            raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
-    if "dtype" in given:
-        with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
-            name = given["dtype"]
-            given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
-        one_of("dtype", given["dtype"], ("auto", *types))
-    if not isinstance(asked["verbose"], int | np.integer):
-        raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
-    jobs = asked["n_jobs"]
-    if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
-        raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
-    if not isinstance(asked["random_state"], np.random.Generator):
-        from sklearn.utils import check_random_state  # loaded with the machines, not with a Policy
-
-        check_random_state(asked["random_state"])
-    return given
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

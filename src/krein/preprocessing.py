@@ -35,9 +35,12 @@ from krein.kernels.vectors import as_vectors, squared_norms, unit_rows
 
 __all__ = ["SphereOverlap", "UnitSphere", "paper_preprocessing", "sphere_overlap"]
 
-KMEANS_ROWS = 20_000  # k-means looks at this many rows at most
-TIE = 1e-12  # distances closer than this, against the longest row, are equal
-SPARSE_TIE = 1e-7  # for sparse rows squares are expanded, which leaves sqrt(eps)
+# K-means uses at most this many rows.
+KMEANS_ROWS = 20_000
+# Distances that differ by less than this share of the longest row are equal. Those of sparse rows are computed from
+# expanded squares, whose error is the root of the rounding.
+TIE = 1e-12
+SPARSE_TIE = 1e-7
 
 
 class UnitSphere(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -34,7 +34,7 @@ def table(n=60, missing=0.0, seed=0):
     return frame.mask(rng.random(frame.shape) < missing) if missing else frame
 
 
-def naive(A, B, fit, weights=None):
+def naive(A, B, fit, weights=None, power=1.0):
     """A loop over pairs and columns."""
     weights = weights or {}
     ends = {name: (fit[name].min(), fit[name].max()) for name in ("height", "count", "bought", "used")}
@@ -50,10 +50,10 @@ def naive(A, B, fit, weights=None):
                 if name in ("colour", "owned", "shop"):
                     s = float(x == y)
                 elif name == "size":
-                    s = 1.0 - abs(SIZES.index(x) - SIZES.index(y)) / 2.0
+                    s = 1.0 - (abs(SIZES.index(x) - SIZES.index(y)) / 2.0) ** power
                 else:
                     low, high = ends[name]
-                    s = 1.0 - abs((min(max(x, low), high) - min(max(y, low), high)) / (high - low))
+                    s = 1.0 - abs((min(max(x, low), high) - min(max(y, low), high)) / (high - low)) ** power
                 above, below = above + w * s, below + w
             K[i, j] = above / below if below else 0.0
     return K
@@ -76,6 +76,50 @@ def test_it_is_psd_where_nothing_is_missing_and_may_not_be_otherwise():
     assert holes.traits.psd is None
     assert np.linalg.eigvalsh(whole(table(80)))[0] > -1e-12
     assert np.linalg.eigvalsh(holes(table(80, 0.4)))[0] < -1e-3
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_power_and_an_exponential_of_the_mean(missing, power):
+    fit, new = table(30, missing), table(12, missing, seed=1)
+    weights = {"height": 3.0, "colour": 0.5, "used": 0.0}
+    s = naive(new, fit, fit, weights, power)
+    plain = krein.Gower(weights=weights, power=power).bind(fit)
+    assert np.allclose(plain(new, fit), s, atol=1e-13)
+    kernel = krein.Gower(weights=weights, power=power, decay=2.0).bind(fit)
+    assert np.allclose(kernel(new, fit), np.exp(-2.0 * (1.0 - s) / kernel.typical), atol=1e-13)
+    assert kernel.traits.psd is (None if missing else True)
+    assert plain.traits.psd is (None if missing or power > 1.0 else True)
+    for k in (plain, kernel):
+        if k.traits.psd:
+            assert np.linalg.eigvalsh(k(fit))[0] > -1e-12
+        assert krein.check_kernel(k, fit).ok
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_balanced_weights_let_every_column_count_the_same(power):
+    fit = table(400, 0.2).assign(same=1.0)
+    kernel = krein.Gower(weights="balanced", power=power).bind(fit)
+    parts = []
+    for name, weight in zip(fit.columns, kernel.weights, strict=True):
+        one = fit[[name]].dropna()
+        parts.append(weight * (1.0 - krein.Gower(power=power).bind(one)(one)).mean())
+    assert parts[-1] == 0.0
+    assert np.allclose(parts[:-1], np.mean(parts[:-1]), rtol=0.05)  # the weights come from a sample of pairs
+    assert np.isclose(np.mean(kernel.weights), 1.0)
+    assert np.isclose(kernel.typical, sum(parts) / sum(kernel.weights), rtol=0.05)
+
+
+def test_a_product_over_columns_learns_an_interaction_that_a_sum_does_not():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=500), "colour": rng.choice(["red", "green"], 500)})
+    y = (frame["x"] > 0.0) == (frame["colour"] == "red")
+    scores = [
+        krein.SVC(kernel=krein.Gower(decay=decay)).fit(frame[:250], y[:250]).score(frame[250:], y[250:])
+        for decay in (None, 2.0)
+    ]
+    assert scores[0] < 0.7
+    assert scores[1] > 0.95
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
@@ -198,6 +242,10 @@ def test_other_columns_are_refused(change, said):
         (table(9), {"weights": {"weight": 1.0}}, "weights has 'weight', which is no column"),
         (table(9), {"weights": [1.0, 2.0]}, "one number per column, 8; got 2"),
         (table(9), {"weights": [-1.0]}, "at least 0"),
+        (table(9), {"weights": "even"}, "weights must be one of 'balanced'"),
+        (table(9), {"decay": 0.0}, "decay must be None or a finite number above 0"),
+        (table(9), {"decay": 1.0, "distance": True}, "decay or distance=True, not both"),
+        (table(9), {"power": 2.5}, "above 0 and at most 2"),
         (table(9), {"weights": [0.0] * 8}, "not all 0"),
         (table(9), {"categorical_features": "colour"}, "sequence of names"),
         (table(9), {"categorical_features": [11]}, "11, which is no column"),

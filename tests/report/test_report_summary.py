@@ -79,3 +79,25 @@ def test_what_a_user_wrote_stays_text(points):
     assert HOSTILE in facts(html)["Kernel"]
     assert "<script" not in html
     assert "<img" not in html
+
+
+def test_a_machine_says_why_it_was_fitted_so():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] > 0.0
+    given = facts(summary.machine(krein.SVC(n_blocks=3, rank=10, random_state=0).fit(X, y)))
+    assert given["Why an approximation"] == "n_blocks, rank were given"
+    assert "Chosen because" not in given
+    chosen = krein.SVC(policy=krein.Policy(exact_rows=50, svm_rows=50), random_state=0).fit(X, y)
+    assert facts(summary.machine(chosen))["Chosen because"] == chosen.selection_.reason
+    assert "120 rows are more than" in facts(summary.machine(chosen))["Why an approximation"]
+
+
+@pytest.mark.filterwarnings("ignore:.*indefinite:krein.KreinWarning")
+def test_landmarks_are_not_called_the_kernels_own_matrix():
+    words = ["".join("abcd"[(i // 4**k) % 4] for k in range(5)) for i in range(300)]
+    few = krein.Policy(exact_rows=50, matrix_seconds=0.0, expensive_landmarks=20)
+    machine = krein.KernelRidge(kernel=krein.EditSimilarity(), policy=few, random_state=0).fit(words, np.arange(300.0))
+    shown = facts(summary.machine(machine))["Matrix"]
+    assert shown.startswith(f"similarities to at most {machine.route_.n_landmarks} landmarks")
+    assert "nothing is approximated" not in shown

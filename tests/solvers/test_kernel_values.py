@@ -110,6 +110,24 @@ def test_rows_far_from_the_origin_keep_their_digits() -> None:
     np.testing.assert_allclose(KernelValues(kernel, X).matrix(), rbf(X, X), atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_far_from_the_others_are_compared_by_their_differences(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_values, "TILE_COLUMNS", 70)
+    monkeypatch.setattr(kernel_values, "TILE_ROWS", 16)
+    X, kernel = vectors(), krein.RBF(gamma=0.2)
+    X[::37] += 300.0 if dtype == np.float32 else 1e4  # near each other, and in no tile alone
+    X = X.astype(dtype)
+    exact = KernelValues(kernel, X)
+    assert exact._points is not None
+    wanted, b = rbf(X.astype(np.float64), X.astype(np.float64)), np.random.default_rng(1).standard_normal(400)
+    tolerance = 1e-4 if dtype == np.float32 else 1e-8
+    np.testing.assert_allclose(exact.block(exact.chosen(), exact.chosen()), wanted, atol=tolerance)
+    np.testing.assert_allclose(exact.product(b), wanted @ b, atol=20 * tolerance)
+    np.testing.assert_allclose(kernel(X), wanted, atol=tolerance)  # the kernel itself does the same
+
+
 def test_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_values, "TILE_COLUMNS", 33)
     X = vectors()

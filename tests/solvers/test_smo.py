@@ -65,3 +65,26 @@ def test_it_gives_up_after_its_steps() -> None:
     assert steps >= 1
     assert worst > 1e-12
     assert descend(task, b, product, Dense(K), 1e-7, 0) == (0, pytest.approx(worst))
+
+
+@pytest.mark.parametrize("kind", ["margin", "tube", "one-class"])
+def test_blocks_in_single_precision(kind: str) -> None:
+    K, task = problem(kind)
+    b = np.where(np.arange(len(K)) < task.total, 1.0, 0.0)
+    product = K @ b
+    steps, worst = descend(task, b, product, Dense(K.astype(np.float32)), 1e-3, 10**6)
+    assert steps > 0
+    assert worst <= 1e-3
+    reference = solve_dense(K, task, tol=1e-9)
+    objective = 0.5 * b @ (K @ b) - task.linear @ b + task.epsilon * np.abs(b).sum()
+    assert objective <= reference.objective + 1e-3 * abs(reference.objective)
+    assert violation(task, b, K @ b - task.linear + reference.intercept).max() <= 1e-2
+
+
+def test_a_matrix_that_is_not_psd_ends() -> None:
+    K, task = problem("margin")
+    K = K - 0.4 * np.eye(len(K))
+    b, product = np.zeros(len(K)), np.zeros(len(K))
+    descend(task, b, product, Dense(K), 1e-3, 10**4)
+    assert ((b >= task.low) & (b <= task.high)).all()
+    assert abs(b.sum()) < 1e-9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,7 +15,7 @@ from sklearn.svm import SVC as Theirs
 
 import krein
 from krein.errors import InputError
-from krein.tables.model import Score, keep_spelling, learn, target_values
+from krein.tables.model import CANDIDATES, Score, keep_spelling, learn, target_values
 from krein.tables.reading import Frame
 
 WINE = load_wine()
@@ -144,3 +146,51 @@ def test_fewer_folds_than_asked_for_have_their_reason():
     frame = Frame(("a", "y"), (np.arange(10.0), np.array([0.0] * 7 + [1.0] * 3)))
     with pytest.warns(krein.KreinWarning, match="3 folds rather than 5: the class 1 has 3 rows"):
         assert len(learn(frame, "y").score.values) == 3
+
+
+def mixed(n=400, missing=0.0, interacting=False) -> Frame:
+    """A number, a category and noise; the target is a sum of the first two, or whether they agree."""
+    rng = np.random.default_rng(0)
+    x, colour, noise = rng.normal(size=n), rng.choice(["red", "green"], n).astype(object), rng.normal(size=(3, n))
+    red = np.where(colour == "red", 1.0, -1.0)
+    y = np.where(x * red > 0.0 if interacting else x + red > 0.0, "yes", "no").astype(object)
+    x[rng.random(n) < missing] = np.nan
+    colour[rng.random(n) < missing] = ""
+    return Frame(("x", "colour", "a", "b", "c", "y"), (x, colour, *noise, y))
+
+
+@pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.KreinWarning")
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_table_compared_as_it_is_has_the_machine_of_its_data_frame(missing):
+    pd = pytest.importorskip("pandas")
+    table = mixed(missing=missing)
+    model = learn(table, "y", folds=0, parameters={"kernel": "gower", "kernel_params": {"decay": 2.0}})
+    frame = pd.DataFrame(dict(zip(table.names[:-1], table.columns[:-1], strict=True))).replace({"colour": {"": None}})
+    own = krein.SVC(kernel=krein.Gower(decay=2.0), random_state=0).fit(frame, table["y"].astype(str))
+    assert np.array_equal(model.predict(table), own.predict(frame))
+    assert model.encoder.names == table.names[:-1]
+    assert bool(model.encoder.notes) == (missing > 0.0)
+    grey = table.with_column("colour", np.full(len(table), "grey", dtype=object))
+    assert np.array_equal(model.predict(grey), own.predict(frame.assign(colour="grey")))
+
+
+@pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.KreinWarning")
+@pytest.mark.parametrize("interacting", [False, True])
+def test_the_kernel_of_a_table_with_text_is_chosen_by_score(interacting):
+    table = mixed(missing=0.1, interacting=interacting)
+    model = learn(table, "y", folds=2, parameters={"kernel": "auto"})
+    told = model.encoder.notes[-1]
+    assert told.startswith("kernel chosen by accuracy on 400 rows: rbf 0.")
+    scores = [float(number) for number in re.findall(r" (0\.\d{4})", told)]
+    chosen = [repr(k) for k in CANDIDATES].index(repr(model.estimator.kernel))
+    assert scores[chosen] == max(scores)
+    plain = learn(table, "y", folds=2, parameters={"kernel": "rbf"})
+    assert model.score.mean >= plain.score.mean - 0.02
+
+
+def test_a_table_of_numbers_alone_is_not_compared_in_other_ways():
+    model = learn(wine(), "class", folds=0, parameters={"kernel": "auto"})
+    assert model.estimator.kernel == "rbf"
+    assert not any("chosen" in note for note in model.encoder.notes)
+    with pytest.raises(InputError, match="gower takes weights, decay, power; got rho"):
+        learn(wine(), "class", parameters={"kernel": "gower", "kernel_params": {"rho": 1.0}})

@@ -18,8 +18,7 @@ import scipy.linalg
 from krein.approximation.bases import LandmarkMap, other_rows
 from krein.approximation.clusters import Partition
 from krein.approximation.landmarks import choose_landmarks
-from krein.approximation.parts import Parts, store
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request, store
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
 from krein.factorization.bases import rounded_product

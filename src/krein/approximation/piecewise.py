@@ -23,9 +23,8 @@ from krein.approximation.clusters import Partition, centres_of, scaled, scaling
 from krein.approximation.couplings import kept_couplings, strengths_between
 from krein.approximation.landmarks import among, candidate_places
 from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided, leading_turn, n_landmarks, rounding_of
-from krein.approximation.parts import Parts
 from krein.approximation.plan import Sizes, check_memory
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request
 from krein.approximation.shared import (
     CANDIDATES_PER_RANK,
     Draft,
@@ -387,7 +386,7 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
     if c > 1 and request.drop != 1.0:
         strengths = strengths_between(medoids, sizes, evaluator)
         weights = kept_couplings(request, clusters, ranks, strengths)
-    efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, sizes, strict=True)]
+    efforts = [Effort.of(int(k), int(size), c, n, len(weights) > c) for k, size in zip(ranks, sizes, strict=True)]
     partners = partners_of(weights, c)
 
     own_rngs = [stream(seed, 1, i) for i in range(c)]

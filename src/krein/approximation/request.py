@@ -1,26 +1,33 @@
-"""A request to approximate a kernel matrix, checked; and how its many small tasks are run."""
+"""A checked request to approximate a kernel matrix, and the parts of an approximation that every coupling returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
+from sklearn.utils import check_random_state
 from tqdm import tqdm
 
+from krein.approximation.bases import LandmarkMap
+from krein.approximation.clusters import Partition
 from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
 from krein.arrays import Indices, seed_from
-from krein.errors import InputError, one_of, whole_number
+from krein.errors import InputError, one_of, warn, whole_number
+from krein.factorization import Factorization
 from krein.factorization.bases import STORAGE
+from krein.factorization.core import BlockSparse
+from krein.factorization.factorization import stored
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
+from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
-from krein.policy import check_options
+from krein.threads import check_n_jobs, each
 
-__all__ = ["COUPLINGS", "Request"]
+__all__ = ["COUPLINGS", "Parts", "Request", "check_options", "store"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
@@ -43,7 +50,7 @@ class Request:
     max_error: float | None
     max_memory: float | None
     dtype: str | None
-    n_jobs: int
+    serial: bool  # the kernel was written by a user, or has processes of its own: its calls come one after the other
     seed: int
     verbose: int
 
@@ -54,7 +61,7 @@ class Request:
         one_of("allocation", asked["allocation"], ALLOCATIONS)
         if not isinstance(asked["guarded"], bool | np.bool_):
             raise InputError(f"guarded must be True or False; got {asked['guarded']!r}.")
-        given = check_options(asked, COUPLINGS, STORAGE)
+        given = check_options(asked)
         if not asked["guarded"] and asked["coupling"] != "pairwise":
             raise InputError(
                 'guarded=False is the paper\'s algorithm as published, which needs coupling="pairwise"; got '
@@ -66,6 +73,11 @@ class Request:
             raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
         if asked["total_rank"] is not None:
             whole_number("total_rank", asked["total_rank"], given.get("n_blocks", 1), " (one per block at least)")
+            if given.get("rank") is not None:
+                warn(
+                    f"total_rank={asked['total_rank']} says how many directions all blocks have together, so "
+                    f"rank={given['rank']} is not used. Pass one of them."
+                )
         numbers: dict[str, Any] = dict.fromkeys(("n_blocks", "rank", "total_rank"), int)
         numbers |= dict.fromkeys(("drop", "max_error", "max_memory"), float)
         chosen: dict[str, Any] = {
@@ -73,18 +85,17 @@ class Request:
         }
         jobs = asked["n_jobs"]
         processes = with_processes(bound, None if jobs is None else int(jobs), int(asked["verbose"]))
-        if processes is not bound:  # it has functions of two objects: Python's lock would make threads wait
-            bound, jobs = processes, 1
+        serial = processes is not bound or (jobs is None and any(user_written(bound)))
         return cls(
             objects,
-            bound,
+            processes,
             **chosen,
             coupling=asked["coupling"],
             guarded=bool(asked["guarded"]),
             landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
             allocation=asked["allocation"],
             dtype=given.get("dtype"),
-            n_jobs=int(jobs or 1),
+            serial=serial,
             seed=seed_from(asked["random_state"]),
             verbose=int(asked["verbose"]),
         )
@@ -121,9 +132,59 @@ class Request:
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
-        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
-        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
-            if self.n_jobs == 1:
-                return [task(*a) for a in bar]
-            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
-        return found
+        with tqdm(total=len(arguments), desc=what, disable=not self.verbose) as bar:
+
+            def shown(*some: Any) -> T:
+                found = task(*some)
+                bar.update()
+                return found
+
+            return each(shown if self.verbose else task, arguments, self.serial)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Clusters, the maps that extend their bases to new objects, and the factorization."""
+
+    clusters: Partition
+    maps: tuple[LandmarkMap, ...]
+    factorization: Factorization
+
+
+def store(request: Request, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], core: BlockSparse) -> Parts:
+    """Store bases U_i and core M in the request's type. The maps follow the stored bases. Empties ``bases``."""
+    factorization, turns = stored(bases, core, clusters.order, request.storage)
+    return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), factorization)
+
+
+def check_options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options that `krein.approximate` and all machines share; return those that are given.
+
+    Nothing is drawn from ``random_state``.
+    """
+    given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
+    one_of("coupling", asked["coupling"], COUPLINGS)
+    for name in ("n_blocks", "rank"):
+        if name in given:
+            whole_number(name, given[name], 1, ' or "auto"')
+    if "drop" in given and not (_is_float(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
+        raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
+    for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
+        limit = asked[name]
+        if limit is not None and not (_is_float(limit) and 0.0 < limit < math.inf):
+            raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
+    if "dtype" in given:
+        with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
+            name = given["dtype"]
+            given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
+        one_of("dtype", given["dtype"], ("auto", *STORAGE))
+    if not isinstance(asked["verbose"], int | np.integer):
+        raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
+    check_n_jobs(asked["n_jobs"])
+    if not isinstance(asked["random_state"], np.random.Generator):
+        check_random_state(asked["random_state"])
+    return given
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from krein.approximation.parts import Parts
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request
 from krein.approximation.tiles import TILE_SIZE, sampled_diagonal, sampled_tiles
 from krein.arrays import Array, stream
 from krein.errors import warn

@@ -11,10 +11,8 @@ import numpy as np
 
 from krein.approximation.approximation import Approximation
 from krein.approximation.assignment import ASSIGNMENTS
-from krein.approximation.building import build
-from krein.approximation.exact import whole_matrix
-from krein.approximation.parts import Parts
-from krein.approximation.request import Request
+from krein.approximation.building import build, whole_matrix
+from krein.approximation.request import Parts, Request
 from krein.arrays import stream
 from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
@@ -25,6 +23,7 @@ from krein.pieces.on_dask import is_dask
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
+from krein.threads import using
 
 __all__ = ["approximate", "whole_approximation"]
 
@@ -90,8 +89,7 @@ def approximate(
     drop : float in [0, 1] or "auto"
         The share of cluster pairs, the weakest ones (pairwise: the most distant), that are not coupled. "auto" keeps
         all while the core is small or no larger than the bases, and then as many as take no more memory than the bases.
-        A kernel
-        that is declared psd keeps groups of clusters, so that the result stays psd.
+        A kernel that is declared psd keeps groups of clusters, so that the result stays psd.
     max_error : float, optional
         The relative Frobenius error to reach, in as few bytes as possible; measured, and a KreinWarning if it is
         missed.
@@ -103,7 +101,7 @@ def approximate(
         The block that a new object belongs to: that of the nearest cluster centre, or that of the nearest landmark.
         "landmark" is the better one for blocks without couplings on data with near copies, and takes longer.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Threads, -1 for all cores. None: as many as BLAS may use. The result does not depend on it, but for rounding.
     random_state : int, RandomState, Generator or None
     verbose : int
         Above 0: progress bars.
@@ -144,9 +142,10 @@ def approximate(
             raise InputError(
                 f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
             )
-        return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
+        with using(n_jobs):
+            return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
-    with opened(X, **where, keep=True) as (rows, _, _):
+    with using(n_jobs), opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
         return replace(_approximate(rows, kernel, limits, **asked), assignment=assignment)
@@ -158,20 +157,16 @@ def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approxima
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator)
         parts, found = _parts(request, evaluator, limits)
-    return Approximation(
-        request.kernel,
-        request.objects,
-        parts.clusters,
-        parts.maps,
-        parts.factorization,
-        spent.n_evaluations,
-        request.seed,
-        found,
-    )
+    return _assembled(request, parts, found, spent.n_evaluations)
+
+
+def _assembled(request: Request, parts: Parts, found: Selection | None, n_evaluations: int) -> Approximation:
+    built = parts.clusters, parts.maps, parts.factorization
+    return Approximation(request.kernel, request.objects, *built, n_evaluations, request.seed, found)
 
 
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
-    """The kernel matrix as it is, to rounding: one block whose basis are its eigenvectors. n² similarities and n³."""
+    """Return the exact kernel matrix, in one block whose basis are its eigenvectors; n² similarities and n³ work."""
     with counting() as spent:
         request = Request.check(
             X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True, landmarks="uniform",
@@ -181,8 +176,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
         evaluator = Evaluator(request.kernel)
         check_similarity(request.objects, evaluator, whole=True)
         parts, found = _whole(request, evaluator)
-    built = parts.clusters, parts.maps, parts.factorization
-    return Approximation(request.kernel, request.objects, *built, spent.n_evaluations, request.seed, found)
+    return _assembled(request, parts, found, spent.n_evaluations)
 
 
 def _whole(request: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:

@@ -18,8 +18,7 @@ import numpy as np
 
 from krein.approximation.clusters import MAX_LANDMARKS, Partition, partition
 from krein.approximation.error import Entries, ErrorEstimate
-from krein.approximation.parts import Parts
-from krein.approximation.request import Request
+from krein.approximation.request import Parts, Request
 from krein.approximation.shared import Draft, Effort, draft, draft_ranks, finish, strongest
 from krein.arrays import Array, Indices, stream
 from krein.choosing.candidates import ITEM_BYTES, Candidate, Selection, bytes_of, held_bytes, highest_rank

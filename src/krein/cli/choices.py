@@ -15,5 +15,5 @@ MACHINES = ("auto", "svm", "ridge", "gp")
 KERNELS = (
     "arccosine", "chi2", "cosine", "elm", "hamming", "haversine", "histogram-intersection", "jaccard", "laplacian",
     "linear", "matern", "minmax", "ntk", "periodic", "poly", "polynomial", "rational-quadratic", "rbf", "sigmoid",
-    "sphere-polynomial", "tanimoto", "tl1", "edit", "jaro-winkler", "spectrum", "alignment",
+    "sphere-polynomial", "tanimoto", "tl1", "edit", "jaro-winkler", "spectrum", "alignment", "gower",
 )  # fmt: skip

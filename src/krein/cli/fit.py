@@ -60,7 +60,9 @@ def command(
     """Fit a model of the target column of DATA, score it by cross-validation and save it.
 
     DATA is CSV, TSV, Parquet, svmlight, npy, npz (X and y) or text: one text per line, a tab, its label. Columns of
-    text become one column per category, missing numbers become the median of their column, and notes say so.
+    text become one column per category, missing numbers become the median of their column, and notes say so. If
+    --kernel is not given, a table with text or missing values is also compared as it is, by --kernel gower, and the
+    better score decides.
 
     \b
     Examples:
@@ -77,7 +79,8 @@ def command(
     kind = file_format(data, format_)
     output = output or data.with_suffix(".krein")
     options.check_writable(output, data, suffix=".krein")
-    kernel, remarks = options.default_kernel(kernel, kind)
+    tuned = any(value is not None for value in (gamma, degree, coef0, memory_limit)) or bool(kernel_param)
+    kernel, remarks = options.default_kernel(kernel, kind, "rbf" if tuned else "auto")
     given = {"kernel": kernel, "n_blocks": blocks, "rank": rank, "max_error": max_error, "max_memory": max_memory}
     parameters = {name: value for name, value in given.items() if value is not None} | param
     parameters |= options.kernel_parameters(kernel, gamma, degree, coef0, kernel_param)

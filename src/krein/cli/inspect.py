@@ -115,8 +115,16 @@ def _objects_and_kernel(
     import numpy as np
 
     from krein.kernels.names import kernel_for
-    from krein.tables.encoding import encoder_for
-    from krein.tables.model import SPHERE_KERNELS, check_scale, comparable_objects, text_column, text_kernel
+    from krein.tables.encoding import encoder_for, mixed_encoder_for
+    from krein.tables.model import (
+        SPHERE_KERNELS,
+        TABLE_KERNELS,
+        check_scale,
+        comparable_objects,
+        table_kernel,
+        text_column,
+        text_kernel,
+    )
     from krein.tables.reading import is_text
 
     if kernel == "precomputed":
@@ -136,6 +144,9 @@ def _objects_and_kernel(
             text_kernel(kernel, params),
             options.unused_columns(frame, text, kernel),
         )
+    if kernel in TABLE_KERNELS:
+        encoder = mixed_encoder_for(frame)
+        return encoder(frame), table_kernel(kernel, params), encoder.notes
     check_scale(kernel, scale)
     encoder = encoder_for(frame, scale)
     X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)

@@ -133,11 +133,11 @@ def without_dropped(frame: Frame, drop: Iterable[str]) -> Frame:
     return frame.without([name for some in drop for name in some.split(",") if name])
 
 
-def default_kernel(kernel: str | None, kind: str) -> tuple[str, tuple[str, ...]]:
+def default_kernel(kernel: str | None, kind: str, usual: str = "rbf") -> tuple[str, tuple[str, ...]]:
     """Return the kernel of --kernel, or the default for this file format, with notes about that choice."""
     if kernel is None and kind == "text":  # as categories no new text would be like any other
         return "edit", ("texts are compared by --kernel edit, as none was named",)
-    return kernel or "rbf", ()
+    return kernel or usual, ()
 
 
 def unused_columns(frame: Frame, text: str | None, kernel: str) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ def kernel_parameters(
 
     options = {"gamma": gamma, "degree": degree, "coef0": coef0}
     given = {name: value for name, value in options.items() if value is not None}
-    known = () if kernel == "precomputed" else kernel_parameter_names(kernel)
+    known = () if kernel in ("precomputed", "auto") else kernel_parameter_names(kernel)
     if wrong := [name for name in (*given, *further) if name not in known]:
         raise InputError(
             f"--kernel {kernel} has no {', '.join(wrong)}; it takes {', '.join(known) or 'no parameters'}."

@@ -18,10 +18,10 @@ from scipy.linalg import blas, lapack
 
 from krein.arrays import EPS, Array, stream
 from krein.errors import InputError, one_of, whole_number
-from krein.factorization.core import DENSE_LIMIT, SMALL, BlockSparse, to_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL
 
 __all__ = [
-    "Inertia", "Pairs", "Search", "as_matrix", "inertia", "leading", "leading_of_matrix", "product_with",
+    "Inertia", "Pairs", "Search", "inertia", "leading", "leading_of_matrix", "product_with",
     "smallest_eigenvalue", "verified_lanczos",
 ]  # fmt: skip
 
@@ -153,11 +153,6 @@ def _largest_beside(product: Callable[[Array], Array], V: Array, seed: int) -> f
         images[:, j] = x
     inner = Q.T @ images
     return float(np.linalg.eigvalsh((inner + inner.T) / 2.0).max(initial=-np.inf))
-
-
-def as_matrix(core: Array | BlockSparse) -> Array:
-    """A core as one matrix."""
-    return to_dense(core)
 
 
 def _descending(values: Array, vectors: Array) -> Pairs:

@@ -24,13 +24,13 @@ from krein.choosing import approximate, whole_approximation
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
-from krein.estimators.eigenpairs import Pairs, Search, as_matrix, leading, leading_of_matrix
+from krein.estimators.eigenpairs import Pairs, Search, leading, leading_of_matrix
 from krein.estimators.kernel_matrix import kernel_matrix
 from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.ridge_system import solve_exactly, solve_factored
 from krein.estimators.route import Exact, Features, Given, Handed, is_psd
 from krein.factorization import Factorization
-from krein.factorization.core import DENSE_LIMIT, core_frobenius
+from krein.factorization.core import DENSE_LIMIT, core_frobenius, to_dense
 from krein.kernels import Kernel, Precomputed, is_vectors
 from krein.kernels.collections import is_sparse
 from krein.policy import check_policy
@@ -93,7 +93,7 @@ class Centred:
 
     def dense(self) -> Array:
         """The same as a matrix: M and a change of rank two, symmetric to the last bit."""
-        core = as_matrix(self.factorization.core)
+        core = to_dense(self.factorization.core)
         by = self.outside - 1.0
         image = core @ self.direction
         cross = np.outer(self.direction, by * image + (by**2 / 2.0) * (self.direction @ image) * self.direction)

@@ -19,11 +19,11 @@ from krein.arrays import EPS, Array, grouped, seed_from
 from krein.errors import IndefiniteError, InputError, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import KernelExpansion, copied, mapped, seen_by
-from krein.estimators.eigenpairs import Search, as_matrix, leading
+from krein.estimators.eigenpairs import Search, leading
 from krein.estimators.outside import fits_outside, predicts_outside
 from krein.estimators.route import Exact
 from krein.factorization import Factorization
-from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense
+from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense, to_dense
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows
@@ -209,7 +209,7 @@ def feature_map(f: Factorization, wanted: int | None, seed: int) -> tuple[Any, A
                 f"All features need all eigenvectors of a core of {f.rank} rows, over the limit of {DENSE_LIMIT}. Pass "
                 "n_components for the leading ones, or build with fewer blocks."
             )
-        pairs = leading(f.core.__matmul__, lambda: as_matrix(f.core), f.rank, wanted, Search(seed=seed))
+        pairs = leading(f.core.__matmul__, lambda: to_dense(f.core), f.rank, wanted, Search(seed=seed))
         keep = _positive(pairs.values, f, wanted)
         return pairs.vectors[:, keep] * np.sqrt(pairs.values[keep]), pairs.values[keep]
     system = eigensystem(f.core, f.ranks)

@@ -4,12 +4,13 @@ In: collections of objects (vectors, strings, sequences, indices, anything a fun
 as a value. Out: checked objects, a kernel with all parameters bound to them, and blocks k(A, B) of similarities.
 
 The base class: `kernel` (`Kernel`, the `Traits` it declares, sums and products). Kernels of vectors: `vectors` (inner
-products and distances), `stationary` (RBF, Laplacian, TL1), `radial` (Matern, rational quadratic, periodic), `products`
-(linear, polynomial, cosine, sigmoid), `networks` (ELM, arc-cosine, NTK), `counts` (fingerprints, sets, histograms),
-`haversine` (places on the Earth). Kernels of other objects: `strings`, `alignment`, `warping`. Kernels made from
-something else: `similarities` (functions, normalisation), `precomputed` (a matrix), `distances`. Objects: `collections`
-(how many, which), `validation` (what a user passes as X), `names` (what a user passes as kernel). Evaluation:
-`evaluator` (blocks, checked and counted), `counting`, `check` (a public test of a kernel).
+products and distances; RBF, Laplacian, TL1), `radial` (Matern, rational quadratic, periodic), `products` (linear,
+polynomial, cosine, sigmoid), `networks` (ELM, arc-cosine, NTK), `counts` (fingerprints, sets, histograms), `haversine`
+(places on the Earth). Kernels of other objects: `strings`, `alignment`, `warping`, `gower` (rows of tables,
+`mixed_rows`). Kernels made from something else: `similarities` (functions, normalisation), `pair_function` (functions
+of two objects), `precomputed` (a matrix), `distances`. Objects: `collections` (how many, which), `validation` (what a
+user passes as X), `names` (what a user passes as kernel). Evaluation: `evaluator` (blocks, checked and counted),
+`counting`, `check` (a public test of a kernel).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
 from krein.kernels.radial import Matern, Periodic, RationalQuadratic
 from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
-from krein.kernels.stationary import RBF, TL1, Laplacian
 from krein.kernels.strings import EditDistance, EditSimilarity, JaroWinkler, Spectrum
+from krein.kernels.vectors import RBF, TL1, Laplacian
 from krein.kernels.warping import DynamicTimeWarping, GlobalAlignment
 
 __all__ = [

@@ -1,9 +1,12 @@
 """Gower's similarity of rows of mixed columns (Gower 1971), evaluated in tiles by matrix products.
 
-k(x, y) is the weighted mean, over the columns in which both rows have a value, of the similarity of their values. With
+s(x, y) is the weighted mean, over the columns in which both rows have a value, of the similarity of their values. With
 d_j for one minus that of column j, m_j for whether a row has a value in it, and W(x, y) = sum_j w_j m_j(x) m_j(y):
 
-    k(x, y) = 1 - sum_j w_j m_j(x) m_j(y) d_j(x, y) / W(x, y).
+    s(x, y) = 1 - sum_j w_j m_j(x) m_j(y) d_j(x, y) / W(x, y).
+
+The mean s is a sum of functions of single columns, and so is what a machine learns with it. exp(-decay (1 - s)) is a
+product over the columns: with it they can interact.
 
 Missing numbers are 0 and missing categories a category of their own. The distances of SciPy then have, for a value that
 only x has, a term that depends on x alone, and a matrix product takes it away.
@@ -19,8 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from krein.arrays import Array, strips
-from krein.errors import InputError, is_number
+from krein.arrays import Array, stream, strips
+from krein.errors import InputError, is_number, one_of
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.mixed_rows import Column, as_mixed_rows
 
@@ -30,6 +33,8 @@ __all__ = ["Gower"]
 TILE_ENTRIES = 2**20
 # A category that the fit did not have gets a number above those of its levels, from so many.
 UNSEEN_CODES = 2**40
+# The mean dissimilarity of a column is that of SAMPLED_PAIRS random pairs of rows.
+SAMPLED_PAIRS = 20_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,17 +52,24 @@ class Gower(Kernel):
 
     Parameters
     ----------
-    weights : mapping, sequence of float or None, default=None
+    weights : mapping, sequence of float, "balanced" or None, default=None
         Weights of the columns: by name, or by position in an array, where columns that are not named have weight 1; or
-        one number per column. None is 1 for each.
+        one number per column. None is 1 for each. With "balanced" every column contributes the same to the mean
+        dissimilarity of two rows of the fit. Without it, categories outweigh numbers, which seldom differ by their
+        range.
     categorical_features : sequence of str or int, default=()
         Columns of numbers that are categories, by name or position.
     distance : bool, default=False
-        Whether the kernel is the distance 1 - s instead of the similarity s. ``FromDistances(Gower(distance=True))`` is
-        exp(-(1 - s) / scale), which unlike the mean s lets columns interact.
-    columns, lows, spans, has_missing
-        The columns of the fit, the smallest value of each and its range, and whether a value is missing; they are set
-        when the kernel is bound to data.
+        Whether the kernel is the distance 1 - s instead of the similarity s.
+    decay : float or None, default=None
+        With a number the kernel is exp(-decay (1 - s) / m), m being the mean of 1 - s over the fit. Unlike the mean s
+        it lets columns interact. 1 to 4 are usual.
+    power : float, default=1.0
+        The similarity of two numbers is 1 - (|x - y| / range)^power, with a power above 0 and at most 2. With
+        ``power=2`` and ``decay`` the kernel is Gaussian in the numbers.
+    columns, lows, spans, has_missing, typical
+        The columns of the fit, the smallest value of each and its range, whether a value is missing, and the mean of
+        1 - s; they are set when the kernel is bound to data.
 
     Examples
     --------
@@ -72,26 +84,38 @@ class Gower(Kernel):
     weights: Any = None
     categorical_features: tuple[Any, ...] = ()
     distance: bool = False
+    decay: float | None = None
+    power: float = 1.0
     columns: tuple[Column, ...] | None = None
     lows: tuple[float, ...] = ()
     spans: tuple[float, ...] = ()
     has_missing: bool = True
+    typical: float = 1.0
 
     compares: ClassVar[str] = "tables"
 
     def __post_init__(self) -> None:
         weights, chosen = self.weights, self.categorical_features
-        if isinstance(weights, Mapping):
+        if isinstance(weights, str):
+            one_of("weights", weights, ("balanced",))
+        elif isinstance(weights, Mapping):
             weights = tuple((key, weights[key]) for key in weights)
         elif weights is not None:
             weights = tuple(weights)
-        numbers = [pair[1] if isinstance(pair, tuple) else pair for pair in weights or ()]
+        pairs = () if weights is None or isinstance(weights, str) else weights
+        numbers = [pair[1] if isinstance(pair, tuple) else pair for pair in pairs]
         if not all(is_number(w) and 0.0 <= w < np.inf for w in numbers) or (numbers and max(numbers) == 0.0):
             raise InputError(f"weights must be finite numbers of at least 0, not all 0; got {self.weights!r}.")
         if isinstance(chosen, str):
             raise InputError(f"categorical_features must be a sequence of names or positions; got {chosen!r}.")
         if not isinstance(self.distance, bool | np.bool_):
             raise InputError(f"distance must be True or False; got {self.distance!r}.")
+        if self.decay is not None and not (is_number(self.decay) and 0.0 < self.decay < np.inf):
+            raise InputError(f"decay must be None or a finite number above 0; got {self.decay!r}.")
+        if self.decay is not None and self.distance:
+            raise InputError("decay makes a similarity of the distance. Pass decay or distance=True, not both.")
+        if not (is_number(self.power) and 0.0 < self.power <= 2.0):
+            raise InputError(f"power must be a number above 0 and at most 2; got {self.power!r}.")
         object.__setattr__(self, "dissimilar", bool(self.distance))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "categorical_features", tuple(chosen))
@@ -101,12 +125,16 @@ class Gower(Kernel):
             "weights": self.weights if len(set(self.weights or ())) > 1 else None,
             "categorical_features": self.categorical_features,
             "distance": self.distance,
+            "decay": self.decay,
+            "power": self.power if self.power != 1.0 else None,
         }
         return f"Gower({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"
 
     @property
     def traits(self) -> Traits:
-        psd = False if self.distance else None if self.has_missing else True
+        # 1 - |x - y|^p is psd up to p = 1 (Pólya), and exp(-|x - y|^p) up to p = 2 (Schoenberg)
+        smooth = self.decay is not None or self.power <= 1.0
+        psd = False if self.distance else True if smooth and not self.has_missing else None
         return Traits(stationary=False, psd=psd, low=0.0, high=1.0, constant_diagonal=True)
 
     def __call__(self, A: Any, B: Any = None) -> Array:
@@ -136,18 +164,37 @@ class Gower(Kernel):
                 lows[i], highs[i] = 0.0, len(column.levels) - 1.0
         spans = np.where(highs > lows, highs - lows, 1.0)
         lows = np.where(np.isfinite(lows), lows, 0.0)  # a column without a value
+        means = self._mean_dissimilarities((rows.values - lows) / spans, columns)
+        weights = np.array(self._weights(columns))
+        if self.weights == "balanced":  # weights of 1 in the mean; a column of equal values counts for nothing
+            weights = np.divide(1.0, means, out=np.zeros(len(means)), where=means > 0.0)
+            weights = weights / weights.mean() if weights.any() else np.ones(len(means))
         return replace(
             self,
-            weights=tuple(self._weights(columns)),
+            weights=tuple(weights.tolist()),
             columns=columns,
             lows=tuple(lows.tolist()),
             spans=tuple(spans.tolist()),
             has_missing=not bool(known.all()),
+            typical=float(weights @ means / weights.sum()) or 1.0,
         )
+
+    def _mean_dissimilarities(self, values: Array, columns: tuple[Column, ...]) -> Array:
+        """The mean of one minus the similarity of each column, over random pairs of rows that have a value in it."""
+        left, right = stream(0, 57).integers(len(values), size=(2, SAMPLED_PAIRS))
+        differences = np.abs(values[left] - values[right])
+        for i, column in enumerate(columns):
+            differences[:, i] = (
+                np.where(differences[:, i] > 0.0, 1.0, differences[:, i])
+                if column.kind == "category"
+                else differences[:, i] ** self.power
+            )
+        known = ~np.isnan(differences)
+        return np.asarray(np.where(known, differences, 0.0).sum(0) / np.maximum(known.sum(0), 1))
 
     def _weights(self, columns: tuple[Column, ...]) -> list[float]:
         found = [1.0] * len(columns)
-        pairs = self.weights or ()
+        pairs = () if self.weights is None or isinstance(self.weights, str) else self.weights
         if pairs and not isinstance(pairs[0], tuple):
             if len(pairs) != len(columns):
                 raise InputError(f"weights must be one number per column, {len(columns)}; got {len(pairs)}.")
@@ -176,12 +223,13 @@ class Gower(Kernel):
             if column.kind == "category":
                 codes.append(values)
             else:
-                numbers.append(weight * np.clip((values - low) / span, 0.0, 1.0))
+                numbers.append(weight ** (1.0 / self.power) * np.clip((values - low) / span, 0.0, 1.0))
         empty = np.empty((len(rows), 0))
         return Encoded.of(
             np.stack(numbers, axis=1) if numbers else empty,
             np.stack(codes, axis=1) if codes else empty,
-            *self._split_weights,
+            self._split_weights[1],
+            self.power,
         )
 
     @property
@@ -197,18 +245,18 @@ class Gower(Kernel):
 class Encoded:
     """Rows as numbers, with p columns of numbers and q of categories."""
 
-    numbers: Array  # (n, p), weighted, 0 where missing
+    numbers: Array  # (n, p), weighted so that |x - y|^power sum up, 0 where missing
     codes: Array  # (n, q), -1 where missing
     present: Array | None  # (n, p + q), 1 or 0 where missing; None if all are there
     alone: Array  # (n, p + q): what SciPy's distances have for a value that the other row lacks
 
     @classmethod
-    def of(cls, numbers: Array, codes: Array, number_weights: Array, code_weights: Array) -> Encoded:
+    def of(cls, numbers: Array, codes: Array, code_weights: Array, power: float) -> Encoded:
         """From arrays with NaN for missing values."""
         missing = np.isnan(np.hstack([numbers, codes]))
         numbers, codes = np.nan_to_num(numbers), np.nan_to_num(codes, nan=-1.0)
         present = (~missing).astype(np.float64)
-        alone = np.hstack([numbers, present[:, numbers.shape[1] :] * code_weights])
+        alone = np.hstack([numbers**power, present[:, numbers.shape[1] :] * code_weights])
         return cls(numbers, codes, present if missing.any() else None, alone)
 
     def __getitem__(self, rows: slice) -> Encoded:
@@ -230,21 +278,25 @@ class GowerAgainst:
     def __call__(self, A: Any) -> Array:
         right = self._prepared
         left = right if A is self.B else self.kernel.encoded(A)
-        weights = self.kernel._split_weights
+        kernel, weights = self.kernel, self.kernel._split_weights
         values = np.empty((len(left.alone), len(right.alone)))
         for part in strips(*values.shape, TILE_ENTRIES):
-            distances = _tile(left[part], right, *weights)
-            values[part] = distances if self.kernel.distance else 1.0 - distances
+            values[part] = _tile(left[part], right, *weights, kernel.power)
+            if kernel.decay is not None:
+                values[part] = np.exp(-kernel.decay / kernel.typical * values[part])
+            elif not kernel.distance:
+                values[part] = 1.0 - values[part]
         return values
 
     def __getstate__(self) -> dict[str, Any]:
         return {"kernel": self.kernel, "B": self.B}
 
 
-def _tile(a: Encoded, b: Encoded, number_weights: Array, code_weights: Array) -> Array:
-    """Return one minus the similarities."""
-    shape = len(a.alone), len(b.alone)
-    distances = cdist(a.numbers, b.numbers, "cityblock") if a.numbers.shape[1] else np.zeros(shape)
+def _tile(a: Encoded, b: Encoded, number_weights: Array, code_weights: Array, power: float) -> Array:
+    """Return one minus the mean similarity."""
+    distances: Array = np.zeros((len(a.alone), len(b.alone)))
+    if a.numbers.shape[1]:
+        distances = _summed_differences(a.numbers, b.numbers, power)
     if code_weights.any():
         distances += code_weights.sum() * cdist(a.codes, b.codes, "hamming", w=code_weights)
     weights = np.concatenate([number_weights, code_weights])
@@ -258,6 +310,13 @@ def _tile(a: Encoded, b: Encoded, number_weights: Array, code_weights: Array) ->
         shared[shared == 0.0] = 1.0
     distances /= shared
     return np.clip(distances, 0.0, 1.0, out=distances)
+
+
+def _summed_differences(a: Array, b: Array, power: float) -> Array:
+    """Return the sum over columns of |x - y|^power."""
+    if power in (1.0, 2.0):
+        return np.asarray(cdist(a, b, "cityblock" if power == 1.0 else "sqeuclidean"))
+    return np.asarray(cdist(a, b, "minkowski", p=power) ** power)
 
 
 def _translated(values: Array, given: Column, column: Column) -> Array:

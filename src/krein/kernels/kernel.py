@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from numbers import Real
 from typing import Any, ClassVar
@@ -92,7 +92,7 @@ class Kernel(ABC):
 
         The function can be pickled. What it can compute again is not part of the pickle.
         """
-        return Against(self, B)
+        return partial(_compared, self, B)
 
     @abstractmethod
     def diag(self, A: Any) -> Array:
@@ -163,42 +163,8 @@ class Kernel(ABC):
         return self * other
 
 
-@dataclass(frozen=True, eq=False)
-class Against:
-    """A -> k(A, B) where nothing is prepared."""
-
-    kernel: Kernel
-    B: Any
-
-    def __call__(self, A: Any) -> Array:
-        values: Array = compare(self.kernel, A, self.B)
-        return values
-
-
-@dataclass(frozen=True, eq=False)
-class Accumulated:
-    """A -> the sum or the product of several kernels' values."""
-
-    operation: Any  # np.add or np.multiply
-    parts: tuple[Callable[[Any], Array], ...]
-
-    def __call__(self, A: Any) -> Array:
-        return _accumulated(self.operation, (part(A) for part in self.parts))
-
-
-@dataclass(frozen=True, eq=False)
-class Times:
-    """A -> factor * k(A, B)."""
-
-    part: Callable[[Any], Array]
-    factor: float
-
-    def __call__(self, A: Any) -> Array:
-        return self.factor * self.part(A)
-
-
 class _Combination(Kernel):
-    """Base class of `Sum` and `Product`: several kernels whose values are combined entry by entry."""
+    """Base class of `Sum`, `Product` and `Scaled`: kernels whose values are combined entry by entry."""
 
     _field: ClassVar[str]  # the name of the field that holds the kernels
     _operation: ClassVar[Any]  # np.add or np.multiply
@@ -214,10 +180,10 @@ class _Combination(Kernel):
         return _Combination.against(self, A if B is None else B)(A)
 
     def against(self, B: Any) -> Callable[[Any], Array]:
-        return Accumulated(self._operation, tuple(part.against(B) for part in self._kernels))
+        return partial(_combined, self._operation, tuple(part.against(B) for part in self._kernels))
 
     def diag(self, A: Any) -> Array:
-        return _accumulated(self._operation, (part.diag(A) for part in self._kernels))
+        return reduce(self._operation, (part.diag(A) for part in self._kernels))
 
     def block_entries(self, n: int, m: int, same: bool = False) -> int:
         return max(part.block_entries(n, m, same) for part in self._kernels)
@@ -285,7 +251,7 @@ class Product(_Combination):
 
 
 @dataclass(frozen=True)
-class Scaled(Kernel):
+class Scaled(_Combination):
     """A multiple of a kernel, factor * k, written ``2.0 * k``.
 
     Parameters
@@ -321,26 +287,18 @@ class Scaled(Kernel):
         return Scaled.against(self, A if B is None else B)(A)
 
     def against(self, B: Any) -> Callable[[Any], Array]:
-        return Times(self.kernel.against(B), self.factor)
+        return partial(_multiplied, self.kernel.against(B), self.factor)
 
     def diag(self, A: Any) -> Array:
         return self.factor * self.kernel.diag(A)
 
-    def block_entries(self, n: int, m: int, same: bool = False) -> int:
-        return self.kernel.block_entries(n, m, same)
-
-    def against_entries(self, n_objects: int) -> int:
-        return self.kernel.against_entries(n_objects)
-
-    def diag_entries(self, n_objects: int) -> int:
-        return self.kernel.diag_entries(n_objects)
-
-    def bind_entries(self, n_objects: int) -> int:
-        return self.kernel.bind_entries(n_objects)
-
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)
         return self if inner is self.kernel else Scaled(inner, self.factor)
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        return (self.kernel,)
 
     def feature_dimension(self, n_features: int) -> float | None:
         return self.kernel.feature_dimension(n_features)
@@ -383,8 +341,17 @@ def inherit(kernel: Kernel, *parts: Kernel) -> None:
     object.__setattr__(kernel, "dissimilar", any(part.dissimilar for part in parts))
 
 
-def _accumulated(operation: Any, arrays: Iterator[Array]) -> Array:
-    return reduce(operation, arrays)  # one after the other: two blocks are held, not one per kernel
+def _compared(kernel: Kernel, B: Any, A: Any) -> Array:
+    values: Array = compare(kernel, A, B)
+    return values
+
+
+def _combined(operation: Any, parts: tuple[Callable[[Any], Array], ...], A: Any) -> Array:
+    return reduce(operation, (part(A) for part in parts))  # one after the other: two blocks are held at a time
+
+
+def _multiplied(part: Callable[[Any], Array], factor: float, A: Any) -> Array:
+    return factor * part(A)
 
 
 def _joined(parts: list[Traits], *, low: float | None, high: float | None, compact: bool) -> Traits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -136,7 +137,7 @@ class Anchored(Kernel):
 
     def against(self, B: Any, own_B: Any = None) -> Callable[[Any], Array]:
         """Return A -> k(A, B) as for any kernel; the numbers of B are computed once, unless they are given."""
-        return AnchoredAgainst(self, B, self.own(B) if own_B is None else own_B)
+        return partial(_with_own, self, B, self.own(B) if own_B is None else own_B)
 
     def against_entries(self, n_objects: int) -> int:
         return self.own_entries(n_objects)
@@ -197,7 +198,7 @@ class Normalized(Anchored):
         own_B = np.asarray(self.own(B) if own_B is None else own_B)
         if own_B.shape != (count_objects(B),):
             raise InputError(f"cross needs own_B of shape {(count_objects(B),)}, one per object; got {own_B.shape}.")
-        return NormalizedAgainst(self, B, self.kernel.against(B), self.lengths(own_B))
+        return partial(_normalized, self, B, self.kernel.against(B), self.lengths(own_B))
 
     def cross_entries(self, n: int, m: int, same: bool = False) -> int:
         return self.kernel.block_entries(n, m, same) + (0 if same else self.own_entries(n))
@@ -231,31 +232,15 @@ class Normalized(Anchored):
         return np.asarray(np.sqrt(diagonal))
 
 
-@dataclass(frozen=True, eq=False)
-class AnchoredAgainst:
-    """A -> k(A, B), with the numbers of B."""
-
-    kernel: Anchored
-    B: Any
-    own_B: Any
-
-    def __call__(self, A: Any) -> Array:
-        return self.kernel.cross(A, self.B, self.own_B)
+def _with_own(kernel: Anchored, B: Any, own_B: Any, A: Any) -> Array:
+    return kernel.cross(A, B, own_B)
 
 
-@dataclass(frozen=True, eq=False)
-class NormalizedAgainst:
-    """A -> k(A, B) / sqrt(k(A, A) k(B, B))."""
-
-    kernel: Normalized
-    B: Any
-    part: Callable[[Any], Array]  # A -> k(A, B)
-    lengths: Array  # sqrt(k(y, y)) for every y in B
-
-    def __call__(self, A: Any) -> Array:
-        of_a = self.lengths if A is self.B else self.kernel.lengths(self.kernel.kernel.diag(A))
-        values = self.part(A)
-        return values / of_a[:, None].astype(values.dtype) / self.lengths.astype(values.dtype)
+def _normalized(kernel: Normalized, B: Any, part: Callable[[Any], Array], lengths: Array, A: Any) -> Array:
+    """Return k(A, B) / sqrt(k(A, A) k(B, B)), where ``part`` is A -> k(A, B), and ``lengths`` are those of B."""
+    of_a = lengths if A is B else kernel.lengths(kernel.kernel.diag(A))
+    values = part(A)
+    return values / of_a[:, None].astype(values.dtype) / lengths.astype(values.dtype)
 
 
 def as_kernel(kernel: Any) -> Kernel:

@@ -1,4 +1,4 @@
-"""Vectors: their inner products, norms and distances, and the base class of the kernels that compare them.
+"""Vectors: their inner products, norms and distances, the base class of the kernels that compare them, and RBF.
 
 In: 2-D ndarrays or CSR matrices of float32 or float64. Out: dense arrays of the same float type. No scale of the data
 costs digits.
@@ -6,7 +6,8 @@ costs digits.
 A kernel of vectors is a function of inner products, cosines or distances. `InnerProducts`, `Cosines`,
 `SquaredDistances`, `EuclideanDistances` and `ManhattanDistances` each hold the rows b of k(a, b) and cache what depends
 on b alone (norms, mean, lengths). Called with rows a of the same float type, they return one number per pair, shape
-(len(a), len(b)).
+(len(a), len(b)). The kernels of distances that the paper uses are at the end: RBF, Laplacian and TL1 (paper, Sec. 2.2
+and 4.3; supplement, Sec. 6).
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from sklearn.metrics.pairwise import manhattan_distances
 from krein.arrays import Array, strips
 from krein.errors import InputError, positive
 from krein.kernels.collections import is_sparse
-from krein.kernels.kernel import Kernel, bound
+from krein.kernels.kernel import Kernel, Traits, bound
 from krein.pieces.rows import RowPieces
 
 __all__ = [
+    "RBF",
+    "TL1",
     "Cosines",
     "EuclideanDistances",
     "InnerProducts",
+    "Laplacian",
     "ManhattanDistances",
     "Rows",
     "SquaredDistances",
@@ -43,6 +47,7 @@ __all__ = [
     "constant_diagonal",
     "in_units",
     "inner",
+    "largest_entry",
     "scale_gamma",
     "squared_norms",
     "unit_rows",
@@ -56,6 +61,12 @@ REACH = {
     FLOAT32: EXPANSION_ERROR[FLOAT32] / float(np.finfo(np.float32).eps),
     FLOAT64: EXPANSION_ERROR[FLOAT64] / float(np.finfo(np.float64).eps),
 }
+
+# Rows are far if their squared length exceeds FAR. Of two rows that are not both far, either their squared lengths sum
+# to less than REACH, or rounding is a millionth of their squared distance. If more than FEW_FAR of the pairs are of two
+# far rows, all pairs are computed the second way.
+FAR = {dtype: 0.25 * reach for dtype, reach in REACH.items()}
+FEW_FAR = 0.25
 
 # Rows are used as they are if centring would shorten the longest of them by a factor of at most OFFSET, and if its
 # length and the scale lie between 1 / LARGE and LARGE, so that no product overflows or vanishes.
@@ -117,6 +128,11 @@ def inner(a: Any, b: Any) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         products = a @ b.T
     return products.toarray() if is_sparse(products) else np.asarray(products)
+
+
+def largest_entry(a: Any) -> float:
+    """Return the largest magnitude of an entry."""
+    return float(np.abs(a.data if is_sparse(a) else a).max(initial=0.0))
 
 
 def squared_norms(a: Any) -> Array:
@@ -286,6 +302,11 @@ class InnerProducts(Rows):
         return inner(a, self.b)
 
     @cached_property
+    def largest(self) -> float:
+        """The largest magnitude of an entry."""
+        return largest_entry(self.b)
+
+    @cached_property
     def squared_norms(self) -> Array:
         """|b_j|², shape (m,)."""
         return squared_norms(self.b)
@@ -343,11 +364,12 @@ class ManhattanDistances(Rows):
 
 @dataclass(frozen=True, eq=False)
 class SquaredDistances(Rows):
-    """a -> |scale (a_i - b_j)|² >= 0, right to EXPANSION_ERROR in absolute terms.
+    """a -> |scale (a_i - b_j)|² >= 0, right to EXPANSION_ERROR in absolute terms, or to rounding in relative ones.
 
     With the mean m of b, t = scale (a - m) and u = scale (b - m), it is |t|² + |u|² - 2<t, u>: one matrix product.
-    Where the rows lie so far from m that this would cancel, float32 is done in float64, and float64 by differences (two
-    or three times slower). Sparse rows are not centred, and float64 sparse rows have no second way.
+    This cancels where two rows lie far from m and near each other. Pairs of far rows are done again: float32 in
+    float64, and float64 by differences. Sparse rows are not centred, and of sparse float64 rows the pairs that cancel
+    are done again by differences.
     """
 
     scale: float = 1.0
@@ -384,6 +406,16 @@ class SquaredDistances(Rows):
     def _u(self) -> Any:
         return self._scaled(self.b)
 
+    @cached_property
+    def _far(self) -> Any:
+        """Which rows are far from m."""
+        return np.flatnonzero(self.squared_norms > FAR[self.b.dtype])
+
+    @cached_property
+    def _far_rows(self) -> SquaredDistances:
+        """The far rows, in float64."""
+        return SquaredDistances(self.b[self._far].astype(np.float64), self.scale)
+
     def __call__(self, a: Any) -> Array:
         dtype = self.b.dtype
         if is_sparse(a) and not is_sparse(self.b):
@@ -394,11 +426,14 @@ class SquaredDistances(Rows):
             t = self._scaled(a)
             norms = squared_norms(t)
             reach = float(norms.max(initial=0.0)) + self._longest
+            far = np.empty(0, dtype=np.intp)
             if not reach <= REACH[dtype]:  # "not <=" so that inf and nan come here too
-                if dtype == FLOAT32:
-                    return self._from_float64(a)
-                if not is_sparse(self.b):
-                    return np.asarray(cdist(t, self._u, "sqeuclidean"))
+                far = np.flatnonzero(norms > FAR[dtype])
+                if not (np.isfinite(reach) and len(far) * len(self._far) <= FEW_FAR * len(norms) * self.b.shape[0]):
+                    if dtype == FLOAT32:
+                        return self._from_float64(a)
+                    if not is_sparse(self.b):
+                        return np.asarray(cdist(t, self._u, "sqeuclidean"))
             if self._as_given:
                 t = t * (-2 * self.scale)
                 squares = inner(t, self.b)
@@ -407,7 +442,23 @@ class SquaredDistances(Rows):
                 squares = inner(-2 * t, self._u)
             squares += norms[:, None]
             squares += self.squared_norms
-            return np.abs(squares, out=squares)  # below zero by rounding alone
+            np.abs(squares, out=squares)  # below zero by rounding alone
+            if dtype == FLOAT64 and is_sparse(self.b):
+                if not reach <= REACH[dtype]:
+                    self.differ_again(squares, a, norms, 1.0 / REACH[dtype])
+            elif len(far) and len(self._far):
+                mine, theirs = a[far].astype(np.float64, copy=False), self._far_rows
+                pairs = theirs(mine) if dtype == FLOAT32 else cdist(theirs._scaled(mine), theirs._u, "sqeuclidean")
+                squares[np.ix_(far, self._far)] = pairs
+            return squares
+
+    def differ_again(self, squares: Array, a: Any, norms: Array, share: float) -> None:
+        """Compute pairs again from their differences where |t|² + |u|² times ``share`` is more than is left of it."""
+        close, other = np.nonzero(~(squares > share * np.add.outer(norms, self.squared_norms)))
+        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
+            i, j = close[part], other[part]
+            gaps = (a[i] - self.b[j]) * self.scale
+            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
 
     def _from_float64(self, a: Any) -> Array:
         rows, a = self.in_float64(a)
@@ -432,11 +483,7 @@ class EuclideanDistances(Rows):
         wide, rows = a.astype(np.float64), self._squares
         squares = rows(wide)
         norms = squared_norms(rows._scaled(wide.toarray() if is_sparse(wide) and not is_sparse(rows.b) else wide))
-        close, other = np.nonzero(squares <= CANCELLED * np.add.outer(norms, rows.squared_norms))
-        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
-            i, j = close[part], other[part]
-            gaps = (wide[i] - rows.b[j]) * self.scale
-            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
+        rows.differ_again(squares, wide, norms, CANCELLED)
         return np.sqrt(squares, out=squares).astype(a.dtype, copy=False)
 
 
@@ -507,3 +554,190 @@ class Compared:
 def _for_products(b: Any) -> Any:
     """The rows in an order of memory that matrix products take as it is."""
     return b if is_sparse(b) or b.flags.forc else np.ascontiguousarray(b)
+
+
+# -- kernels of distances ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Exponential(VectorKernel):
+    """exp(-gamma d(x, y)) for a distance d: 1 on the diagonal, in an infinite-dimensional feature space."""
+
+    gamma: float | None = None
+
+    positive: ClassVar[tuple[str, ...]] = ("gamma",)
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return math.inf
+
+
+@dataclass(frozen=True, repr=False)
+class RBF(_Exponential):
+    """Gaussian kernel, k(x, y) = exp(-gamma |x - y|²).
+
+    It is psd on any data, its values lie in (0, 1], and its feature space has infinite dimension. Its width is given by
+    gamma or by length_scale, with gamma = 1 / (2 length_scale²).
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Inverse squared width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data
+        X, which is ``gamma="scale"`` of scikit-learn.
+    length_scale : float, sequence of floats or None, default=None
+        The width as in Gaussian processes, above 0: exp(-|x - y|² / (2 length_scale²)). With one number per feature
+        (automatic relevance determination) each difference is divided by its own. Beside gamma it is an error.
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.RBF(gamma=0.5)([[0.0], [1.0]]).round(3)
+    array([[1.   , 0.607],
+           [0.607, 1.   ]])
+    >>> krein.RBF(length_scale=[1.0, 10.0])([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).round(3)
+    array([[1.   , 0.607, 0.995],
+           [0.607, 1.   , 0.604],
+           [0.995, 0.604, 1.   ]])
+    """
+
+    length_scale: float | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length_scale is None:
+            return
+        object.__setattr__(self, "length_scale", check_length_scale(self, self.length_scale))
+        if self.gamma is not None:
+            raise InputError(
+                f"RBF takes gamma or length_scale, not both; got gamma={self.gamma!r} and "
+                f"length_scale={self.length_scale!r}. gamma is 1 / (2 length_scale²)."
+            )
+
+    def __repr__(self) -> str:
+        if self.length_scale is None:
+            return f"{type(self).__name__}(gamma={self.gamma!r})"
+        return f"{type(self).__name__}(length_scale={self.length_scale!r})"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=True,
+            psd=True,
+            low=0.0,
+            high=1.0,
+            constant_diagonal=True,
+            unitary_invariant=not isinstance(self.length_scale, tuple) or len(set(self.length_scale)) == 1,
+            differentiable=True,
+            preprocessing="unit-interval",
+        )
+
+    @property
+    def scale(self) -> Any:
+        """What differences are multiplied by before they are squared: a number, or an array with one per feature."""
+        if self.length_scale is None:
+            return math.sqrt(bound(self, "gamma", self.gamma))
+        if isinstance(self.length_scale, tuple):
+            return math.sqrt(0.5) / np.array(self.length_scale)
+        return math.sqrt(0.5) / self.length_scale
+
+    def diag(self, A: Any) -> Array:
+        return super().diag(A) if self.length_scale is None else constant_diagonal(A, 1.0, self)
+
+    def bind(self, X: Any) -> Kernel:
+        if self.length_scale is None:
+            return super().bind(X)
+        check_features(as_vectors(X, self), self.length_scale, self)
+        return self
+
+    def rows(self, b: Any) -> SquaredDistances:
+        scale = math.sqrt(0.5) if isinstance(self.length_scale, tuple) else self.scale
+        return SquaredDistances(in_units(b, self.length_scale, self), scale)
+
+    def values(self, rows: SquaredDistances, a: Any) -> Array:
+        values = rows(in_units(a, self.length_scale, self))
+        np.negative(values, out=values)
+        return np.exp(values, out=values)
+
+
+@dataclass(frozen=True)
+class Laplacian(_Exponential):
+    """Laplacian kernel, k(x, y) = exp(-gamma |x - y|_1).
+
+    It is psd on any data, and its values lie in (0, 1].
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Laplacian(gamma=0.5)(X).round(3)
+    array([[1.   , 0.223],
+           [0.223, 1.   ]])
+    """
+
+    compared: ClassVar[type[Rows]] = ManhattanDistances
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
+        gamma = bound(self, "gamma", self.gamma)
+        values = rows(a)
+        values *= -gamma
+        return np.exp(values, out=values)
+
+
+@dataclass(frozen=True)
+class TL1(VectorKernel):
+    """Truncated Manhattan kernel, k(x, y) = max(rho - |x - y|_1, 0) (paper, Sec. 4.3).
+
+    It is indefinite on some data, and zero for all pairs farther apart than rho.
+
+    Parameters
+    ----------
+    rho : float or None, default=None
+        Distance from which on the similarity is 0. None is replaced by 0.7 * n_features when the kernel is bound to
+        data, which Huang et al. recommend for features in [0, 1].
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.TL1(rho=2.0)([[0.0], [1.0], [5.0]])
+    array([[2., 1., 0.],
+           [1., 2., 0.],
+           [0., 0., 2.]])
+    """
+
+    rho: float | None = None
+
+    positive: ClassVar[tuple[str, ...]] = ("rho",)
+    compared: ClassVar[type[Rows]] = ManhattanDistances
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=True,
+            psd=None,  # depends on rho and the data; the usual rho = 0.7 d is psd on much data
+            low=0.0,
+            high=self.rho,
+            constant_diagonal=True,
+            compact=True,
+            preprocessing="unit-interval",
+        )
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
+        rho = bound(self, "rho", self.rho)
+        values = rows(a)
+        np.subtract(rho, values, out=values)
+        return np.maximum(values, 0.0, out=values)
+
+    def diag(self, A: Any) -> Array:
+        return constant_diagonal(A, bound(self, "rho", self.rho), self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, rho=7 * as_vectors(X, self).shape[1] / 10) if self.rho is None else self

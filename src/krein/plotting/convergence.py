@@ -15,8 +15,10 @@ from krein.plotting.canvas import DARK, axes_for, fit_inside, legend_above, seri
 
 __all__ = ["ConvergenceDisplay"]
 
-FEW = 6  # lines that can be told apart; of more the slowest is named
-LEAST = 1e-16  # where a gap of zero is drawn: it is rounding
+# Up to MOST_LINES lines are drawn in styles of their own. Of more only the slowest is named.
+MOST_LINES = 6
+# Smaller gaps, zero for instance, are drawn here.
+SMALLEST_GAP = 1e-16
 
 
 class ConvergenceDisplay:
@@ -61,14 +63,14 @@ class ConvergenceDisplay:
         paths = {name: path for name, path in self.paths.items() if len(path)}
         enough = self.tol or 0.0  # below it gaps are as good as each other, and steps count
         slowest = max(paths, key=lambda name: (max(paths[name][-1, 1], enough), paths[name][-1, 0]))
-        many = len(paths) > FEW
+        many = len(paths) > MOST_LINES
         for (name, path), style in zip(paths.items(), series_styles(len(paths)), strict=True):
             if many:
                 style = {"color": "0.7", "linewidth": 0.9, "marker": ".", "markersize": 3}
             if many and name == slowest:
                 style = {"color": DARK, "linewidth": 1.8, "marker": "o", "markersize": 4, "zorder": 3}
             label = name if not many else f"slowest: {name}" if name == slowest else None
-            axis.plot(path[:, 0], np.maximum(path[:, 1], LEAST), label=label, **style)
+            axis.plot(path[:, 0], np.maximum(path[:, 1], SMALLEST_GAP), label=label, **style)
         if many:
             axis.plot([], [], color="0.7", marker=".", label=f"the other {len(paths) - 1:,} duals")
         if self.tol is not None:

@@ -16,7 +16,8 @@ from krein.plotting.canvas import DARK, LINES, approximation_of, axes_for, fit_i
 
 __all__ = ["SpectrumDisplay", "linear_up_to"]
 
-DECADES = 5  # how far below the largest eigenvalue the logarithmic part of the axis goes
+# The logarithmic part of the axis covers this many decades below the largest eigenvalue.
+DECADES = 5
 
 
 class SpectrumDisplay:

@@ -17,12 +17,18 @@ from krein.plotting.canvas import DARK, approximation_of, axes_for, fit_inside, 
 
 __all__ = ["MemoryDisplay", "Spot"]
 
-LABELLED = 24  # points up to which each has its rank beside it
-NARROW = 4.0  # values within this factor of each other are on a linear axis
-LEAST = 1e-16  # where an error of zero is drawn
-ROUNDING = 1e-9  # errors below are rounding: they get a line of their own, lest they take most of the axis
-RING = 13  # points, the mark of the choice
-AROUND = tuple(  # where a spot's name may stand, the best first: offset in points, alignment
+# Up to LABELLED points have their rank beside them.
+LABELLED = 24
+# Values within this factor of each other are drawn on a linear axis.
+LINEAR_RANGE = 4.0
+# Smaller errors, zero for instance, are drawn here.
+SMALLEST_ERROR = 1e-16
+# Errors below this one are rounding. They share one line, because they would take most of the axis.
+ERROR_ROUNDING = 1e-9
+# The ring around the chosen point has this diameter, in points.
+RING_SIZE = 13
+# Where a label may stand beside its point, in order of preference: offset in points, and alignment.
+LABEL_PLACES = tuple(
     ((x * far, y * far), across, up)
     for far in (1.0, 2.0)
     for x, y, across, up in (
@@ -163,15 +169,15 @@ class MemoryDisplay:
         if self.chosen is not None:
             c = self.chosen
             axis.plot(
-                [c.nbytes], [self._drawn(c.value)], linestyle="none", marker="o", markersize=RING, markeredgewidth=1.8,
-                markerfacecolor="none", color=DARK, zorder=5,
+                [c.nbytes], [self._drawn(c.value)], linestyle="none", marker="o", markersize=RING_SIZE,
+                markeredgewidth=1.8, markerfacecolor="none", color=DARK, zorder=5,
                 label=f"{self.chosen_label}: {_blocks(c.n_blocks)} of rank {c.rank}",
             )  # fmt: skip
         if self.target is not None:
             drawn.append(
                 axis.axhline(self.target, color="0.35", linestyle=(0, (1, 1.5)), label=f"target: {self.target:g}")
             )
-        if self._least > LEAST:
+        if self._least > SMALLEST_ERROR:
             drawn.append(axis.axhline(self._least, color="0.35", linewidth=0.8, label="on this line: 0, to rounding"))
         shown = [s for s in (*self.spots, self.chosen) if s is not None]
         _scale(axis.xaxis, [s.nbytes for s in shown], si)
@@ -183,7 +189,7 @@ class MemoryDisplay:
         axis.grid(color="0.9", linewidth=0.6)
         axis.set_axisbelow(True)
         axis.margins(0.1)
-        if self._least > LEAST:
+        if self._least > SMALLEST_ERROR:
             self._zero(axis.yaxis)
         legend_above(axis, columns=columns, handlelength=2.4, columnspacing=1.2)
         fit_inside(axis)
@@ -194,7 +200,9 @@ class MemoryDisplay:
 
     def _drawn(self, value: float | None) -> float:
         known = 0.0 if value is None else value
-        return (self._least if known < ROUNDING < self._least else max(known, LEAST)) if self.log else known
+        if not self.log:
+            return known
+        return self._least if known < ERROR_ROUNDING < self._least else max(known, SMALLEST_ERROR)
 
     def _zero(self, axis: Any) -> None:
         """Number the line of what is rounding 0, and nothing else near it."""
@@ -211,8 +219,8 @@ class MemoryDisplay:
         """Where errors that are rounding are drawn: a little below the others, if there are others."""
         shown = [s for s in (*self.spots, self.chosen) if s is not None]
         values = [v for s in shown for v in (s.value, s.low, self.target) if v is not None]
-        above = [v for v in values if v >= ROUNDING]
-        return min(above) / 3.0 if above and len(above) < len(values) else LEAST
+        above = [v for v in values if v >= ERROR_ROUNDING]
+        return min(above) / 3.0 if above and len(above) < len(values) else SMALLEST_ERROR
 
     def _name(self, axis: Any, figure: Any, lines: Sequence[Any]) -> None:
         """Put ranks (and blocks, where no line says them) beside the spots, off the lines; left out without room."""
@@ -232,7 +240,7 @@ class MemoryDisplay:
             owner = spot.series or _blocks(spot.n_blocks)
             colour = next((line.get_color() for line in lines if line.get_label() == owner), DARK)
             text = f"{spot.n_blocks} × {spot.rank}" if spot.series else f"k = {spot.rank}"
-            for offset, across, up in AROUND:
+            for offset, across, up in LABEL_PLACES:
                 note = axis.annotate(
                     text, (spot.nbytes, self._drawn(spot.value)), xytext=offset, textcoords="offset points", ha=across,
                     va=up, fontsize=7.5, color=colour, path_effects=halo, zorder=6,
@@ -254,7 +262,7 @@ class MemoryDisplay:
 
         assert self.chosen is not None
         x, y = axis.transData.transform((self.chosen.nbytes, self._drawn(self.chosen.value)))
-        half = RING / 2 * figure.dpi / 72
+        half = RING_SIZE / 2 * figure.dpi / 72
         return Bbox([[x - half, y - half], [x + half, y + half]])
 
 
@@ -262,7 +270,7 @@ def _scale(axis: Any, values: Sequence[float], name: Callable[[float], str]) -> 
     """A logarithmic axis with numbers at 1, 2 and 5; a linear one where values are of one size."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
-    if max(values) > NARROW * min(values) > 0.0:
+    if max(values) > LINEAR_RANGE * min(values) > 0.0:
         few = max(values) < 1e3 * min(values)
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))

@@ -15,8 +15,10 @@ from krein.plotting.canvas import DARK, axes_for, fit_inside, legend_above
 
 __all__ = ["UncertaintyDisplay"]
 
-MOST = 400  # rows drawn; of more every so many-th
-BARS = 60  # intervals up to this many are drawn one by one, more as a band
+# At most DRAWN_ROWS rows are drawn, evenly chosen from more.
+DRAWN_ROWS = 400
+# Up to MOST_BARS intervals are drawn one by one, more as a band.
+MOST_BARS = 60
 
 
 class UncertaintyDisplay:
@@ -127,11 +129,11 @@ class UncertaintyDisplay:
             raise InputError(f"coverage must be a share between 0 and 1; got {self.coverage!r}.")
         (axis,), figure = axes_for(ax, 1, (6.8, 4.2))
         n = count_objects(self.mean)
-        some = np.arange(n) if n <= MOST else np.linspace(0, n - 1, MOST).astype(np.intp)
+        some = np.arange(n) if n <= DRAWN_ROWS else np.linspace(0, n - 1, DRAWN_ROWS).astype(np.intp)
         x = (np.arange(1, n + 1) if self.x is None else self.x)[some]
         mean, half = self.mean[some], self.half_width[some]
         interval = f"{self.coverage:.0%} interval"
-        if self.y is not None and len(some) <= BARS:
+        if self.y is not None and len(some) <= MOST_BARS:
             axis.errorbar(
                 x, mean, yerr=half, fmt="none", ecolor="0.6", elinewidth=2.2, capsize=2, label=interval, zorder=1
             )
@@ -143,7 +145,7 @@ class UncertaintyDisplay:
             axis.plot(x, self.y[some], label=f"observed, {self.covered:.0%} of {n:,} inside", **POINTS)
         if self.points is not None:
             axis.plot(*self.points, label="observed", **POINTS)
-        sampled = "" if n <= MOST or self.x is not None else f" ({MOST} of {n:,} shown)"
+        sampled = "" if n <= DRAWN_ROWS or self.x is not None else f" ({DRAWN_ROWS} of {n:,} shown)"
         axis.set_xlabel(self.x_label if self.x is not None else f"rows, by rising prediction{sampled}")
         axis.set_ylabel("target")
         axis.margins(x=0.02)

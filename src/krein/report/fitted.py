@@ -17,10 +17,14 @@ from krein.report.summary import is_exact, kernel_of
 
 __all__ = ["Fitted", "as_fitted", "blocks", "glance", "machine", "score", "stages", "tried"]
 
-SHOWN = 16  # blocks that have a bar each; more are counted
-COUPLED = 40  # blocks whose coupling is drawn
-ROUNDING = 1e-12  # relative errors below are those of adding numbers up
-LARGEST = 2048  # directions whose eigenvalues are worth computing for a page
+# Up to BLOCK_BARS blocks have a bar each. Of more only a summary is given.
+BLOCK_BARS = 16
+# The couplings of up to DRAWN_BLOCKS blocks are drawn.
+DRAWN_BLOCKS = 40
+# Smaller relative errors are rounding.
+ERROR_ROUNDING = 1e-12
+# The eigenvalues of a core of up to MOST_DIRECTIONS directions are computed for the page.
+MOST_DIRECTIONS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +149,7 @@ def _spectra(fit: Fitted) -> str:
     if fit.exact:
         return ""
     before = getattr(fit.estimator, "_uncorrected", fit.estimator.approximation_).factorization
-    if before.rank > LARGEST:
+    if before.rank > MOST_DIRECTIONS:
         return ""
     text = "Eigenvalues of the approximated matrix"
     try:
@@ -153,14 +157,14 @@ def _spectra(fit: Fitted) -> str:
     except InputError:  # a sparse core of too many coupled blocks: only its ends are known
         return ""
     out = spectrum(values, "before", "The machine's spectrum", f"{text}, before any correction.")
-    if fit.factorization is not before and fit.factorization.rank <= LARGEST:
+    if fit.factorization is not before and fit.factorization.rank <= MOST_DIRECTIONS:
         after = fit.factorization.eigenvalues()
         out += spectrum(after, "after", "After the correction", f"{text}, after {fit.correction}.")
     return out
 
 
 def _error(value: float) -> str:
-    return number("error", value, "0 to rounding" if value < ROUNDING else fixed(value))
+    return number("error", value, "0 to rounding" if value < ERROR_ROUNDING else fixed(value))
 
 
 def interval(score: Any) -> tuple[float | None, float | None]:
@@ -210,7 +214,7 @@ def blocks(fit: Fitted) -> str:
     sizes = [rows.stop - rows.start for rows, _ in f.spans]
     if len(sizes) == 1:
         return ""
-    return (_sizes(sizes) if len(sizes) > SHOWN else _each(sizes, f.ranks)) + _coupling(f)
+    return (_sizes(sizes) if len(sizes) > BLOCK_BARS else _each(sizes, f.ranks)) + _coupling(f)
 
 
 def _each(sizes: list[int], ranks: Any) -> str:
@@ -236,7 +240,7 @@ def _sizes(sizes: list[int]) -> str:
 
 def _coupling(f: Any) -> str:
     c = f.n_blocks
-    if c > COUPLED:
+    if c > DRAWN_BLOCKS:
         return ""
     norms = np.zeros((c, c))
     if isinstance(f.core, np.ndarray):

@@ -28,13 +28,19 @@ def approximation(a: Any) -> str:
 def machine(e: Any) -> str:
     """The table of a fitted kernel machine, to stand below scikit-learn's own picture of it."""
     lines = [("Kernel", kernel_of(e))]
-    if is_exact(e):
+    landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
+    if landmarks < e._n_rows:
+        what = f"similarities to at most {landmarks:,} landmarks are the features"
+        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{what}: {e.route_.why}")]
+    elif is_exact(e):
         lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"the kernel's own, nothing is approximated: {e.route_.why}")]
     else:
         a = e.approximation_
         error = getattr(e, "_relative_error", None)  # the property would estimate it
         known = [("Error before correction", fixed(error))] if error is not None else _error(a.search_)
-        lines += [*_held(a.factorization), *known]
+        lines += [*_held(a.factorization), *known, ("Why an approximation", e.route_.why)]
+    if getattr(e, "selection_", None) is not None:
+        lines.append(("Chosen because", e.selection_.reason))
     lines += [("Correction", str(e.correction_)), ("Negative eigenvalues before it", f"{e.n_negative_:,}")]
     return _table("The kernel matrix it was fitted to", lines)
 

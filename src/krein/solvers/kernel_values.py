@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from krein.arrays import Array, Indices, strips
 from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
-from krein.kernels.vectors import EXPANSION_ERROR
+from krein.kernels.vectors import FAR, FEW_FAR
 from krein.solvers.smo import Rows
 
 __all__ = ["Cache", "Groups", "KernelValues", "Pool", "is_quick"]
@@ -28,6 +29,10 @@ TILE_ROWS = 256
 TILE_COLUMNS = 1024
 # Up to QUICK_FEATURES features an inner product takes less time than the exponential of it.
 QUICK_FEATURES = 64
+# In single precision at most FAR_SHARE of the rows are far from the mean, and none whose squared length, times gamma,
+# is below NEAR.
+FAR_SHARE = 0.1
+NEAR = 8.0
 # Single precision is tried on PRECISION_SAMPLE random rows and on as many rows with the largest entries.
 PRECISION_SAMPLE = 150
 
@@ -75,8 +80,9 @@ class KernelValues:
     def _points(self) -> Array | None:
         """(n, d + 2) rows p = (sqrt(2 gamma) (x - mean), -gamma |x - mean|², 1) of an RBF kernel; else None.
 
-        With the last two columns of q exchanged, p qᵀ = -gamma |x - z|². None where the expansion would lose digits.
-        With length scales gamma is one number per feature.
+        With the last two columns of q exchanged, p qᵀ = -gamma |x - z|². Two rows far from the mean lose digits, and
+        are compared by their differences instead; None if they are many. With length scales gamma is one number per
+        feature.
         """
         kernel, X = self.evaluator.kernel, self.objects
         if type(kernel) is not RBF or not is_vectors(X) or is_sparse(X) or len(X) == 0:
@@ -92,11 +98,24 @@ class KernelValues:
         own *= scale
         with np.errstate(over="ignore"):
             norms = np.einsum("ij,ij->i", own, own)
-        if not 2.0 * float(norms.max()) * np.finfo(X.dtype).eps <= EXPANSION_ERROR[X.dtype]:  # also where it is NaN
+        if not (np.isfinite(norms).all() and np.mean(norms > FAR[X.dtype]) ** 2 <= FEW_FAR):
             return None
         own *= math.sqrt(2.0)
         points[:, -2], points[:, -1] = -norms, 1.0
         return points
+
+    def _far(self, points: Array) -> Indices:
+        """Which prepared rows are so far from the mean that the expansion loses digits among them."""
+        return np.flatnonzero(points[:, -2] < -self._limit)
+
+    @cached_property
+    def _limit(self) -> float:
+        """The squared length beyond which rows are far; in single precision few rows decide about the error of all."""
+        assert self._points is not None
+        if self._points.dtype != np.float32:
+            return FAR[self._points.dtype]
+        usual = float(np.quantile(-self._points[:, -2], 1.0 - FAR_SHARE))
+        return min(FAR[self._points.dtype], max(NEAR, usual))
 
     def chosen(self, where: Indices | None = None) -> Any:
         """The objects at ``where`` (None: all), prepared for `fill` and `times`."""
@@ -117,6 +136,9 @@ class KernelValues:
                     np.matmul(some, other.T, out=tile)
                     np.minimum(tile, 0.0, out=tile)
                     np.exp(tile, out=out[first : first + TILE_ROWS, start : start + TILE_COLUMNS], casting="same_kind")
+            mine, theirs = self._far(left), self._far(right)
+            if len(mine) and len(theirs):
+                out[np.ix_(mine, theirs)] = _by_differences(left[mine], right[theirs])
             return
         if not _is_dense_product(self.evaluator.kernel, self.objects):
             for part, block in self.evaluator.chunks(left, right):
@@ -146,7 +168,9 @@ class KernelValues:
         note(n * m)
         weights = weights.astype(self.dtype, copy=False)
         buffer = np.empty((min(TILE_ROWS, n), min(TILE_COLUMNS, m)), dtype=self.dtype)
+        far = self._far(left)
         for start in range(0, m, TILE_COLUMNS):
+            theirs = self._far(right[start : start + TILE_COLUMNS])
             other, own = _exchanged(right[start : start + TILE_COLUMNS]), weights[start : start + TILE_COLUMNS]
             for first in range(0, n, TILE_ROWS):
                 some = left[first : first + TILE_ROWS]
@@ -154,6 +178,10 @@ class KernelValues:
                 np.matmul(some, other.T, out=tile)
                 np.minimum(tile, 0.0, out=tile)
                 np.exp(tile, out=tile)
+                if len(far) and len(theirs):
+                    mine = far[np.searchsorted(far, first) : np.searchsorted(far, first + TILE_ROWS)] - first
+                    if len(mine):
+                        tile[np.ix_(mine, theirs)] = _by_differences(some[mine], right[start + theirs])
                 out[first : first + TILE_ROWS] += tile @ own
         return out
 
@@ -200,16 +228,15 @@ class KernelValues:
         """Return this in single precision if products with vectors of that length are accurate to ``bearable``.
 
         Only for the RBF kernel of dense vectors. Its rows p and q are rounded after they are centred and scaled, so an
-        entry is off by about eps (|p|² + |q|²); errors of both signs add up to that times the vector's length.
+        entry is off by about eps (|p|² + |q|²); errors of both signs add up to that times the vector's length. Rows far
+        from the mean are compared by their differences.
         """
         if self._points is None:
             return self
-        longest = -2.0 * float(self._points[:, -2].min())
-        if not np.finfo(np.float32).eps * longest * length <= bearable:
-            return self
         single = KernelValues(self.evaluator.kernel, self.objects)
         single._points = self._points.astype(np.float32, copy=False)
-        return single
+        longest = 2.0 * min(-float(self._points[:, -2].min()), single._limit)
+        return single if np.finfo(np.float32).eps * longest * length <= bearable else self
 
     def doubled(self) -> KernelValues:
         """The same in double precision."""
@@ -230,6 +257,11 @@ class KernelValues:
         """(K b)[some], or all of K b; objects with a coefficient of zero are skipped."""
         used = np.flatnonzero(b)
         return self.times(self.chosen(some), self.chosen(used), b[used])
+
+
+def _by_differences(left: Array, right: Array) -> Array:
+    """exp(-gamma |x - z|²) of prepared RBF rows, from their differences in double precision."""
+    return np.exp(-0.5 * cdist(left[:, :-2], right[:, :-2], "sqeuclidean"))
 
 
 def _exchanged(points: Array) -> Array:
@@ -275,7 +307,8 @@ class Cache:
         out = np.empty((len(some), len(columns)), dtype=self._kept.dtype)
         slots = self._slot[some]
         there, rest = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        out[there] = self._kept[slots[there][:, None], columns]
+        for k in there:  # faster than one choice of rows and columns
+            self._kept[slots[k]].take(columns, out=out[k], mode="clip")  # "raise" would buffer
         if len(rest):
             out[rest] = self.exact.block(self.exact.chosen(some[rest]), self.exact.chosen(self.where[columns]))
         return out

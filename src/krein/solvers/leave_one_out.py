@@ -29,11 +29,12 @@ from krein.solvers.woodbury import System, factorize, parts_of
 BoolArray: TypeAlias = NDArray[np.bool_]
 __all__ = ["Factored", "RidgeEigensystem", "decompose", "rounding_of"]
 
-COLUMNS = 2**24  # numbers of unit vectors solved for at a time
+# Unit vectors are solved for COLUMNS numbers at a time.
+COLUMNS = 2**24
 
 
 def rounding_of(rank: int, size: float) -> float:
-    """What is below is nothing beside eigenvalues of a core of this rank, of which ``size`` is the largest."""
+    """Return the size up to which eigenvalues are rounding, for a core of this rank whose largest one is ``size``."""
     return 10.0 * math.sqrt(max(1, rank)) * EPS * size
 
 
@@ -65,11 +66,11 @@ class RidgeEigensystem:
         return lifted
 
     def singular(self, t: float) -> BoolArray:
-        """Which eigenvalues of S K S + t I are nothing but rounding."""
+        """Return which eigenvalues of S K S + t I are rounding."""
         return np.asarray(np.abs(self._moved(t)) <= self.rounding)
 
     def least_squares(self, t: float) -> bool:
-        """Whether t is nothing and the matrix singular."""
+        """Return whether t is zero, up to rounding, and the matrix is singular."""
         return t <= self.rounding and (not self._full or bool(self.singular(t).any()))
 
     def _moved(self, t: float) -> Array:

@@ -2,8 +2,8 @@
 
 In: a task, a point in its box, its product with the matrix, and access to rows of the matrix (`Rows`). Out: the point
 and the product, moved until no pair of rows violates the optimality conditions by more than a tolerance. The rows that
-violate them most form a block, which is solved by pairs of rows (LIBSVM's second-order choice). One product then
-updates the gradient of all rows. Only rows that change are evaluated.
+violate them most form a block, which is solved by pairs of rows (LIBSVM's second-order choice), in the float type of
+the matrix. One product then updates the gradient of all rows, in float64. Only rows that change are evaluated.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def descend(
         if worst <= tol or steps >= limit:
             break
         block = _block(rise, fall, block, BLOCK if size is None else min(size, BLOCK))
-        inner = np.asarray(matrix.among(block), dtype=np.float64)
         moved = b[block]
-        used = _pairs(task.on(block), inner, gradient[block], moved, max(BLOCK_SHARE * worst, 0.5 * tol))
+        used = _pairs(task.on(block), matrix.among(block), gradient[block], moved, max(BLOCK_SHARE * worst, 0.5 * tol))
         if used == 0:  # nothing in the block can move: rounding
             break
         steps += used
@@ -69,47 +68,49 @@ def descend(
 
 
 def _pairs(task: Task, K: Array, gradient: Array, b: Array, tol: float) -> int:
-    """Solve a block to ``tol``, two rows at a time; ``b`` and ``gradient`` are moved in place. Returns the steps."""
-    diagonal = np.diagonal(K).copy()
-    flat = LEAST_CURVATURE * max(float(diagonal.mean()), 1e-300)
-    gains, known = np.empty_like(K), [False] * len(b)  # 1 / curvature of pairs, by row
-    rising, falling = _rising(task, b), _falling(task, b)
+    """Solve a block to ``tol``, two rows at a time; ``b`` is moved in place. Returns the steps.
+
+    It is done in the float type of K. The gradient is counted from its centre: rows that violate their condition are
+    near it, and keep their digits in single precision.
+    """
+    half = 0.5 * np.diagonal(K)
+    flat = max(LEAST_CURVATURE * float(half.mean()), float(np.finfo(K.dtype).tiny))
+    half *= 1.0 + 4.0 * np.finfo(K.dtype).eps  # so that no curvature is below zero by rounding
+    half += flat
     low, high, eps = task.low.tolist(), task.high.tolist(), task.epsilon
-    slope, score = np.empty_like(b), np.empty_like(b)
+    rising, falling = _rising(task, b), _falling(task, b)
+    centre = 0.5 * float((gradient + rising).min() + (gradient + falling).max())
+    gradient = (gradient - centre).astype(K.dtype)
+    rise, fall = (gradient + side.astype(K.dtype) for side in (rising, falling))
+    slope, score, curvature = np.empty_like(half), np.empty_like(half), np.empty_like(half)
     for step in range(STEPS_PER_ROW * len(b)):
-        np.add(gradient, rising, out=slope)
-        i = int(slope.argmin())
-        least = slope[i]
-        gain = gains[i]
-        if not known[i]:
-            known[i] = True
-            np.multiply(K[i], -2.0, out=gain)
-            gain += diagonal
-            gain += diagonal[i]
-            np.maximum(gain, flat, out=gain)
-            np.divide(1.0, gain, out=gain)
-        np.add(gradient, falling, out=slope)
-        slope -= least
+        i = int(rise.argmin())
+        np.subtract(half, K[i], out=curvature)
+        curvature += half[i]  # half of k(x, x) + k(z, z) - 2 k(x, z)
+        np.subtract(fall, rise[i], out=slope)
         np.abs(slope, out=score)
         score *= slope  # negative for a pair that would not gain
-        score *= gain
+        score /= curvature
         j = int(score.argmax())
+        if slope[j] <= 0.0:  # curvatures below zero: the matrix is not psd
+            j = int(slope.argmax())
         violation = float(slope[j])
         if violation <= tol and slope.max() <= tol:
             return step
         bi, bj = float(b[i]), float(b[j])
         top = 0.0 if eps and bi < 0.0 else high[i]  # a step ends where the slope of epsilon |b| changes
         bottom = 0.0 if eps and bj > 0.0 else low[j]
-        t = min(violation * float(gain[j]), top - bi, bj - bottom)
-        b[i] = bi = top if t == top - bi else bi + t
-        b[j] = bj = bottom if t == bj - bottom else bj - t
-        rising[i] = np.inf if bi >= high[i] else eps if bi >= 0.0 else -eps
-        rising[j] = np.inf if bj >= high[j] else eps if bj >= 0.0 else -eps
-        falling[i] = -np.inf if bi <= low[i] else -eps if bi <= 0.0 else eps
-        falling[j] = -np.inf if bj <= low[j] else -eps if bj <= 0.0 else eps
+        t = min(0.5 * violation / max(float(curvature[j]), flat), top - bi, bj - bottom)
         np.subtract(K[i], K[j], out=score)
         score *= t
         gradient += score
+        rise += score
+        fall += score
+        b[i] = bi = top if t == top - bi else bi + t
+        b[j] = bj = bottom if t == bj - bottom else bj - t
+        for k, value in ((i, bi), (j, bj)):
+            rise[k] = np.inf if value >= high[k] else gradient[k] + (eps if value >= 0.0 else -eps)
+            fall[k] = -np.inf if value <= low[k] else gradient[k] + (-eps if value <= 0.0 else eps)
     return STEPS_PER_ROW * len(b)
 
 

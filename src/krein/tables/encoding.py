@@ -1,7 +1,8 @@
 """Columns of numbers and categories to rows of numbers, the same way for training and new rows.
 
 In: a `Frame`. Out: an (n, d) array. Missing numbers become the median of their column, then numbers are centred and
-scaled. A column of text becomes one column per category. `Encoder.notes` says what was done.
+scaled. A column of text becomes one column per category. `Encoder.notes` says what was done. For `krein.Gower`, which
+compares columns as they are, the rows are `MixedRows` instead.
 
 The learned values are plain dataclasses rather than scikit-learn's transformers, so that a model file can be loaded
 without executing anything in it. Numeric columns are processed as matrices, not one by one.
@@ -17,9 +18,11 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
+from krein.kernels.mixed_rows import Column as MixedColumn
+from krein.kernels.mixed_rows import MixedRows
 from krein.tables.reading import Column, Frame, is_text
 
-__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for"]
+__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for"]
 
 SCALES = ("standard", "minmax", "none")
 # A text column with more than MAX_CATEGORIES different values is refused.
@@ -47,9 +50,12 @@ class Categories:
 
     def codes(self, column: Column) -> Indices:
         """Return the position of each value among the categories, -1 for an unknown one."""
-        words = column if is_text(column) else [f"{v:.15g}" if v == v else "" for v in column]
         positions = {value: i for i, value in enumerate(self.values)}
-        return np.array([positions.get(word, -1) for word in words], dtype=np.intp)
+        return np.array([positions.get(word, -1) for word in self.words(column)], dtype=np.intp)
+
+    def words(self, column: Column) -> list[str]:
+        """Return the values as text, "" where they are missing."""
+        return column.tolist() if is_text(column) else [f"{v:.15g}" if v == v else "" for v in column]
 
 
 @dataclass(frozen=True)
@@ -58,15 +64,18 @@ class Encoder:
 
     columns: tuple[Numbers | Categories, ...]
     notes: tuple[str, ...] = ()
+    mixed: bool = False  # whether columns stay as they are, with missing values
 
-    def __call__(self, frame: Frame) -> Array:
-        """Return rows of numbers; the frame must have the columns of the fit, in any order."""
+    def __call__(self, frame: Frame) -> Any:
+        """Return rows of numbers, or mixed rows; the frame must have the columns of the fit, in any order."""
         missing = [c.name for c in self.columns if c.name not in frame]
         if missing:
             raise InputError(
                 f"The file lacks {len(missing)} of the {len(self.columns)} columns the model was fitted on: "
                 f"{', '.join(missing[:8])}. It has {', '.join(frame.names[:8])}."
             )
+        if self.mixed:
+            return self._mixed_rows(frame)
         ends = np.cumsum([len(c.values) if isinstance(c, Categories) else 1 for c in self.columns])
         X = np.zeros((len(frame), ends[-1]))
         numbers = {c.name: (e - 1, c) for e, c in zip(ends, self.columns, strict=True) if isinstance(c, Numbers)}
@@ -82,9 +91,29 @@ class Encoder:
                 X[known, end - len(column.values) + codes[known]] = 1.0
         return X
 
+    def _mixed_rows(self, frame: Frame) -> MixedRows:
+        """Return the columns as they are: numbers, and text as categories, some of which the fit may not have had."""
+        values = np.empty((len(frame), len(self.columns)))
+        place = {column.name: i for i, column in enumerate(self.columns)}
+        for names, block in _blocks(frame, [c.name for c in self.columns if isinstance(c, Numbers)]):
+            values[:, [place[name] for name in names]] = block.T
+        columns = []
+        for i, column in enumerate(self.columns):
+            if isinstance(column, Numbers):
+                columns.append(MixedColumn(column.name, "number"))
+                continue
+            words = column.words(frame[column.name])
+            levels = dict.fromkeys(value for value in (*column.values, *words) if value)
+            codes = {level: float(code) for code, level in enumerate(levels)}
+            values[:, i] = [codes.get(word, np.nan) for word in words]
+            columns.append(MixedColumn(column.name, "category", tuple(levels)))
+        return MixedRows(values, tuple(columns))
+
     @property
     def names(self) -> tuple[str, ...]:
         """A name for each column of the result."""
+        if self.mixed:
+            return tuple(c.name for c in self.columns)
         return tuple(
             name
             for c in self.columns
@@ -106,10 +135,27 @@ class Encoder:
         return [
             f"{c.name}: {counts[c.name]} of {n_rows} rows hold none of the categories the model was fitted on"
             if isinstance(c, Categories)
-            else _about_missing(c.name, counts[c.name], n_rows, c.fill)
+            else _about_missing(c.name, counts[c.name], n_rows, None if self.mixed else c.fill)
             for c in self.columns
             if c.name in counts
         ]
+
+
+def mixed_encoder_for(frame: Frame) -> Encoder:
+    """Return the encoder that leaves the columns of ``frame`` as they are."""
+    if not frame.names:
+        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
+    columns: list[Numbers | Categories] = []
+    notes = []
+    for name, column in zip(frame.names, frame.columns, strict=True):
+        text = is_text(column)
+        missing = column == "" if text else np.isnan(column)
+        columns.append(Categories(name, tuple(sorted({*column} - {""}))) if text else Numbers(name, 0.0, 0.0, 1.0))
+        if missing.all():
+            raise InputError(f"Column {name!r} is missing in every row. Leave it out with --drop {name}.")
+        if missing.any():
+            notes.append(_about_missing(name, int(missing.sum()), len(frame), None))
+    return Encoder(tuple(columns), tuple(notes), mixed=True)
 
 
 def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
@@ -203,8 +249,9 @@ def _categories(name: str, column: Column) -> tuple[Categories, str]:
     return Categories(name, values), f"{name}: {note}{numbers}"
 
 
-def _about_missing(name: str, n_missing: int, n_rows: int, fill: float) -> str:
-    return f"{name}: missing in {n_missing} of {n_rows} rows, replaced by the median {fill:g}"
+def _about_missing(name: str, n_missing: int, n_rows: int, fill: float | None) -> str:
+    what = "left out where two rows are compared" if fill is None else f"replaced by the median {fill:g}"
+    return f"{name}: missing in {n_missing} of {n_rows} rows, {what}"
 
 
 def _about_numbers(column: Column) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,17 @@ from tqdm import tqdm
 
 from krein.errors import InputError, one_of, warn
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
-from krein.kernels import Alignment, EditSimilarity, JaroWinkler, Kernel, Spectrum
+from krein.kernels import Alignment, EditSimilarity, Gower, JaroWinkler, Kernel, Spectrum
 from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
-from krein.tables.encoding import Categories, Encoder, encoder_for
+from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for
 from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
 
 __all__ = [
     "KERNELS",
     "MACHINES",
     "SPHERE_KERNELS",
+    "TABLE_KERNELS",
     "TASKS",
     "TEXT_KERNELS",
     "UNSCALED_KERNELS",
@@ -45,6 +46,7 @@ __all__ = [
     "kernel_parameter_names",
     "learn",
     "machine_for",
+    "table_kernel",
     "target_values",
     "text_column",
     "text_kernel",
@@ -69,7 +71,15 @@ TEXT_KERNELS: dict[str, type[Kernel]] = {
     "spectrum": Spectrum,
     "alignment": Alignment,
 }
-KERNELS = (*sorted(NAMES), *TEXT_KERNELS)
+# These kernels compare columns as they are.
+TABLE_KERNELS: dict[str, type[Kernel]] = {"gower": Gower}
+TABLE_KERNEL_PARAMETERS = ("weights", "decay", "power")
+KERNELS = (*sorted(NAMES), *TEXT_KERNELS, *TABLE_KERNELS)
+# kernel="auto" has these candidates for a table with text or missing values. The one with the best score is taken, by
+# CHOICE_FOLDS-fold cross-validation on at most CHOICE_ROWS rows.
+CANDIDATES: tuple[str | Kernel, ...] = ("rbf", Gower(), Gower(weights="balanced", decay=2.0, power=2.0))
+CHOICE_ROWS = 1500
+CHOICE_FOLDS = 3
 # These kernels need rows of length 1.
 SPHERE_KERNELS = ("sphere-polynomial",)
 # These kernels compare bits, counts, categories or degrees as they are.
@@ -183,7 +193,8 @@ def learn(
     progress : callable, optional
         Called with a line of text after each fold.
     parameters : dict, optional
-        Parameters of the estimator, such as kernel, C, alpha or max_memory.
+        Parameters of the estimator, such as kernel, C, alpha or max_memory. With kernel="auto" a table with text or
+        missing values has the kernel with the best score of CANDIDATES, and any other "rbf".
     """
     one_of("task", task, TASKS)
     one_of("machine", machine, MACHINES)
@@ -195,24 +206,55 @@ def learn(
     named = parameters["kernel"]
     check_scale(named, scale)
     text = text_column(rest, named)
-    if text is not None:
-        parameters["kernel"] = text_kernel(named, parameters.pop("kernel_params", None) or {})
+    if text is not None or named in TABLE_KERNELS:
+        made = text_kernel if text is not None else table_kernel
+        parameters["kernel"] = made(named, parameters.pop("kernel_params", None) or {})
+    elif named == "auto":
+        parameters["kernel"] = "rbf"
+    candidates: tuple[Any, ...] = (parameters["kernel"],)
+    if named == "auto" and machine != "gp" and _has_text_or_missing(rest):
+        candidates = CANDIDATES
     estimator = machine_for(machine, classes, len(frame), parameters)
+    score, rule = ("accuracy", accuracy_score) if classes else ("R²", r2_score)
 
-    def fitted(rows: Any) -> Model:
+    def fitted_with(kernel: Any, rows: Any) -> Model:
         part = rest.take(rows)
-        encoder = None if text is not None else encoder_for(part, scale)
+        encoder = None
+        if text is None:
+            encoder = mixed_encoder_for(part) if isinstance(kernel, Gower) else encoder_for(part, scale)
         offset = 0.0 if classes else float(np.mean(y[rows]))
-        model = Model(clone(estimator), target, task, text, encoder, named in SPHERE_KERNELS, offset, None)
+        own = clone(estimator).set_params(kernel=kernel)
+        model = Model(own, target, task, text, encoder, named in SPHERE_KERNELS, offset, None)
         model.estimator.fit(model.objects(part), y[rows] if classes else y[rows] - offset)
         return model
 
+    def fitted(rows: Any) -> Model:
+        """The model of these rows, with the candidate that scores best on a sample of them."""
+        if len(candidates) == 1:
+            return fitted_with(candidates[0], rows)
+        sample = np.random.default_rng(random_state).permutation(np.arange(len(y))[rows])[:CHOICE_ROWS]
+        parts = [
+            (sample[train], sample[test])
+            for train, test in KFold(CHOICE_FOLDS).split(sample)
+            if not classes or len(np.unique(y[sample[train]])) > 1
+        ]
+        means = [
+            float(np.mean([rule(y[test], fitted_with(k, train).predict(rest.take(test))) for train, test in parts]))
+            for k in candidates
+        ]
+        model = fitted_with(candidates[int(np.argmax(means))], rows)
+        assert model.encoder is not None
+        told = ", ".join(f"{kernel!s} {mean:.4f}" for kernel, mean in zip(candidates, means, strict=True))
+        note = f"kernel chosen by {score} on {len(sample)} rows: {told}"
+        model.encoder = replace(model.encoder, notes=(*model.encoder.notes, note))
+        return model
+
     begin = time.perf_counter()
-    values, tested, score = [], 0, "accuracy" if classes else "R²"
+    values, tested = [], 0
     splits = list(_splits(y, classes, folds, random_state))
     for train, test in tqdm(splits, desc="folds", disable=verbose <= 0, leave=False):
         predicted = fitted(train).predict(rest.take(test))
-        values.append(float((accuracy_score if classes else r2_score)(y[test], predicted)))
+        values.append(float(rule(y[test], predicted)))
         tested += len(test)
         left = (time.perf_counter() - begin) / len(values) * (len(splits) + 1 - len(values))
         progress(f"part {len(values)} of {len(splits)} left out: {score} {values[-1]:.4f}, about {left:.0f} s to go")
@@ -286,8 +328,18 @@ def text_kernel(name: str, settings: dict[str, Any]) -> Kernel:
     return TEXT_KERNELS[name](**settings)
 
 
+def table_kernel(name: str, settings: dict[str, Any]) -> Kernel:
+    """Return the kernel on mixed columns of this name with these parameters."""
+    if unknown := [setting for setting in settings if setting not in TABLE_KERNEL_PARAMETERS]:
+        known = ", ".join(TABLE_KERNEL_PARAMETERS)
+        raise InputError(f"--kernel {name} takes {known}; got {', '.join(unknown)}.")
+    return TABLE_KERNELS[name](**settings)
+
+
 def kernel_parameter_names(kernel: str) -> tuple[str, ...]:
     """Return the names of the parameters of a kernel."""
+    if kernel in TABLE_KERNELS:
+        return TABLE_KERNEL_PARAMETERS
     return tuple(f.name for f in fields((NAMES | TEXT_KERNELS)[kernel]) if f.init)  # type: ignore[arg-type]
 
 
@@ -332,6 +384,10 @@ def machine_for(machine: str, classes: bool, n: int, parameters: dict[str, Any])
     if machine == "ridge":
         parameters = {"alpha": "loo"} | parameters
     return kind(**parameters)
+
+
+def _has_text_or_missing(frame: Frame) -> bool:
+    return any(is_text(column) or bool(np.isnan(column).any()) for column in frame.columns)
 
 
 def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:

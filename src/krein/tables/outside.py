@@ -23,7 +23,15 @@ from krein.kernels.vectors import unit_rows
 from krein.policy import check_policy
 from krein.sources import ChangedRows, Source, source_of
 from krein.tables.encoding import Encoder, Numbers
-from krein.tables.model import SPHERE_KERNELS, TEXT_KERNELS, Model, check_scale, machine_for, target_values
+from krein.tables.model import (
+    SPHERE_KERNELS,
+    TABLE_KERNELS,
+    TEXT_KERNELS,
+    Model,
+    check_scale,
+    machine_for,
+    target_values,
+)
 
 __all__ = ["learn_in_pieces"]
 
@@ -74,8 +82,10 @@ def learn_in_pieces(
     parameters = {"kernel": "rbf"} | (parameters or {})
     named = parameters["kernel"]
     check_scale(named, scale)
-    if named in TEXT_KERNELS:
-        raise InputError(f"--kernel {named} compares texts, which are not read in pieces. Leave out --memory-limit.")
+    if named in (*TEXT_KERNELS, *TABLE_KERNELS):
+        raise InputError(
+            f"--kernel {named} compares texts or mixed columns, which are not read in pieces. Leave out --memory-limit."
+        )
     begin = time.perf_counter()
     opened = source_of(path, target, workdir=workdir, columns=columns)
     assert opened is not None
