@@ -2,8 +2,8 @@
 
 front.csv: covtype in two classes, 100,000 training rows, 10,000 to test on. Every contender runs in a process of its
 own with one thread, by turns, as often as `REPEATS` says; seconds are the process's own, peak memory is what a fit adds
-to data and code. Falkon needs PyTorch and a compiler. Its figures come from `falkon.csv`, which was measured with the
-same split on the same kind of machine, at other numbers of rows.
+to data and code. Falkon needs PyTorch and a compiler, and exact SVMs take many minutes: `front_peers.csv` has figures
+of them that were measured apart, on the same data and the same kind of machine, at other numbers of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS, QUICK_ROWS = 100_000, 3000
 HALVED = ("scikit-learn SVC, half of the rows",)
 FAMILIES = {  # The first word of a contender: colour, marker, label
     "krein": ("#b03a2e", "o", "krein"),
-    "scikit-learn": ("#1b5e91", "s", "scikit-learn SVC, exact, 50,000 rows"),
+    "scikit-learn": ("#1b5e91", "s", "exact SVC: scikit-learn, intelex (50,000 rows)"),
     "Nystroem": ("#117a3d", "^", "Nystroem + linear machine"),
     "RBFSampler": ("#7a6a00", "v", "RBFSampler + linear machine"),
     "gradient": ("#6c3483", "D", "gradient boosting"),
@@ -104,8 +104,8 @@ def measure(name: str, repeat: int, rows: int) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def falkon() -> list[dict[str, str]]:
-    with Path(__file__).with_name("falkon.csv").open(encoding="utf-8") as file:
+def measured_apart() -> list[dict[str, str]]:
+    with Path(__file__).with_name("front_peers.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
@@ -113,7 +113,7 @@ def falkon() -> list[dict[str, str]]:
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Return medians of the repeats, with the least and the largest seconds; Falkon's figures last."""
+    """Return medians of the repeats, with the least and the largest seconds; what was measured apart comes last."""
     found = []
     for name in dict.fromkeys(r["contender"] for r in rows):
         some = [r for r in rows if r["contender"] == name]
@@ -124,10 +124,10 @@ def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
             "accuracy": statistics.median(float(r["accuracy"]) for r in some),
             "peak": statistics.median(float(r["peak_bytes"]) for r in some),
         })  # fmt: skip
-    for r in falkon():
+    for r in measured_apart():
         seconds = float(r["fit_seconds"])
         found.append({
-            "contender": f"Falkon {r['centres']}", "n": int(r["n"]), "repeats": 1, "low": seconds, "high": seconds,
+            "contender": f"{r['contender']} (apart)", "n": int(r["n"]), "repeats": 1, "low": seconds, "high": seconds,
             "fit": seconds, "predict": float(r["predict_seconds"]), "accuracy": float(r["accuracy"]),
             "peak": float(r["peak_bytes"]),
         })  # fmt: skip
@@ -141,8 +141,8 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
         "# krein beside its peers",
         "",
         "covtype, two classes, 10,000 test rows; one thread; CPU seconds, medians of the repeats with the least and",
-        "the largest; peak memory is what a fit adds to data and code. Falkon was measured apart, at other numbers of",
-        "rows.",
+        "the largest; peak memory is what a fit adds to data and code. Those marked (apart) were measured once, at",
+        "other numbers of rows.",
         "",
         "![Accuracy against the seconds and the memory of a fit](front.png)",
         "",
@@ -168,6 +168,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
     for ax, (column, unit, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         for family, (colour, marker, title) in FAMILIES.items():
             some = sorted((r for r in found if r["contender"].startswith(family)), key=lambda r: r[column])
+            if not some:
+                continue
             ax.plot(
                 [r[column] / unit for r in some],
                 [100 * r["accuracy"] for r in some],

@@ -15,7 +15,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     "cells", "lanczos", "blocksparse", "scaling", "interval", "shared", "problems", "nystrom", "many", "auto", "dual",
-    "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "outside", "plan", "exact", "curve",
+    "indefinite", "gp", "machines", "similarity", "files", "imports", "strings", "outside", "plan", "exact", "limit",
+    "curve",
     "front", "krein_space",
 )  # fmt: skip
 

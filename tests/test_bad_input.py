@@ -266,3 +266,10 @@ def test_single_precision_of_extreme_scale_is_that_of_double_precision(scale):
     for machine in machines:
         expected = machine.fit(rows.astype(float), y).predict(rows.astype(float))
         np.testing.assert_allclose(machine.fit(rows, y).predict(rows), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_a_rank_beside_a_total_rank_is_said_to_be_unused() -> None:
+    X = np.random.default_rng(0).standard_normal((90, 3))
+    with pytest.warns(krein.KreinWarning, match="total_rank=12 .* rank=9 is not used"):
+        a = krein.approximate(X, krein.RBF(gamma=0.3), n_blocks=3, rank=9, total_rank=12, random_state=0)
+    assert a.factorization.rank == 12

@@ -6,6 +6,7 @@ stays where it is used.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from numbers import Real
 
@@ -119,7 +120,8 @@ class Policy:
     score_standard_errors : float
         A score counts as good as the best if it is lower by at most this many standard errors of the difference.
     free_memory : float
-        Among candidates as good as the best the smallest is taken. Bytes below this number do not count.
+        Among candidates as good as the best the smallest is taken. Bytes below this number do not count: with the
+        default all are free, and the best score is taken.
 
     Examples
     --------
@@ -176,7 +178,7 @@ class Policy:
     fewest_fitted_rows: int = 8000
     expensive_rows: int = 1000
     score_standard_errors: float = 1.0
-    free_memory: float = 2.0**29
+    free_memory: float = math.inf
 
     def __post_init__(self) -> None:
         for field in fields(self):

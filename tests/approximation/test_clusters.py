@@ -290,7 +290,7 @@ def test_a_sample_and_strips_make_no_difference_to_the_rule(monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 200)
     monkeypatch.setattr(module, "ROWS_PER_LEAF", 5)
     monkeypatch.setattr(module, "STRIP", 64)
-    monkeypatch.setattr(module, "UNLIMITED_ROWS", 100)
+    monkeypatch.setattr(module, "ASSIGNED_ROWS", 100)
     X = blobs(3000, c=20)
     p = partition(X, 150, RBF, 1)
     assert_branched(p, X, 3000, 150)

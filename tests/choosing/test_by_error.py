@@ -212,7 +212,7 @@ def test_what_is_carried_is_the_sum_of_the_squares_kept(fixed):
     draft = Draft([None] * 3, [None] * 3, krein.BlockSparse.from_blocks(ranks, blocks))
     first = np.array([2, 2, 2]) if fixed else None
     carried = Directions.of(draft, sizes, "int8", 0.0, first)
-    V = block_diag(*draft.directions)
+    V = block_diag(*(draft.direction(i) for i in range(len(draft.core.ranks))))
     squares = (V.T @ core @ V / draft.core.peak) ** 2
     for kept in range(14):
         counts = np.bincount(carried.owner[carried.order[:kept]], minlength=3)

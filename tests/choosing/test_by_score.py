@@ -149,9 +149,9 @@ def test_the_memory_is_kept():
     assert none.parameters["n_blocks"] == "auto"
 
 
-def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypatch):
+def test_an_estimator_says_what_was_chosen_and_remembers_it(monkeypatch):
     X, y = wiggly(2100)
-    model = KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
+    model = KernelRidge(alpha="loo", kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
     said = str(model.selection_)
     assert "<- chosen" in said
     assert model.selection_.reason in said
@@ -161,12 +161,27 @@ def test_an_estimator_says_what_was_chosen_and_remembers_it_over_alphas(monkeypa
         raise AssertionError("chosen again")
 
     monkeypatch.setattr(Chooser, "__call__", never)
-    again = KernelRidge(alpha=0.01, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
+    again = KernelRidge(alpha="loo", alphas=[0.01, 0.1], kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0)
+    again.fit(X, y)
     assert again.selection_ is model.selection_
     with pytest.raises(AssertionError, match="chosen again"):  # other targets may need other blocks
-        KernelRidge(alpha=0.1, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, -(y**2))
+        KernelRidge(alpha="loo", kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, -(y**2))
     few = KernelRidge(kernel=krein.RBF(gamma=30.0), policy=SMALL).fit(X[:100], y[:100])
     assert few.selection_ is None
+
+
+def test_candidates_are_scored_at_the_given_alpha_and_fits_share_what_was_built():
+    X, y = wiggly(2100)
+    krein.clear_cache()
+
+    def fitted(alpha):
+        return KernelRidge(alpha, kernel=krein.RBF(gamma=30.0), policy=SMALL, random_state=0).fit(X, y)
+
+    low, high = fitted(1e-3), fitted(1e4)
+    assert max(t.score for t in high.selection_.tried) < 0.5 < max(t.score for t in low.selection_.tried)
+    near = fitted(1.001e-3)
+    assert near.selection_.parameters == low.selection_.parameters
+    assert near.approximation_.factorization.bases is low.approximation_.factorization.bases
 
 
 def test_gamma_is_tuned():

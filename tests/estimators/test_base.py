@@ -441,3 +441,18 @@ def test_rows_that_are_equal_or_all_equally_far_are_not_warned_of():
     for X in (np.ones((40, 3)), np.eye(40)):
         KernelRidge(kernel="rbf").fit(X, np.arange(40.0))
     KernelRidge(kernel="linear").fit(np.eye(40), np.arange(40.0))
+
+
+@pytest.mark.parametrize(
+    "machine", [krein.SVC, krein.NuSVC, krein.KernelRidgeClassifier, krein.KernelLogisticRegression]
+)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(5, "must be a dict of numbers by class, .balanced. or None; got 5"), ("even", "got 'even'"), ([1, 2], "got"),
+     ({0: "a"}, "must give a number for classes of y, which are False, True"), ({7: 1.0}, "which are False, True"),
+     ({False: -1.0}, "above 0 and finite"), ({False: None}, "above 0 and finite")],
+)  # fmt: skip
+def test_a_class_weight_that_gives_none_is_refused(machine, given, said):
+    X = rows(40)
+    with pytest.raises(InputError, match=f"class_weight .*{said}"):
+        machine(class_weight=given).fit(X, X[:, 0] > 0)

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.special import erf
 from sklearn.metrics import pairwise
 
+import krein
 from krein.errors import InputError
 from krein.kernels import (
     ELM,
@@ -315,3 +316,24 @@ def test_object_arrays_of_numbers_pass_and_of_words_do_not():
 def test_vectors_of_different_lengths_are_refused():
     with pytest.raises(InputError, match="3 and 2"):
         Linear()(np.zeros((1, 3)), np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("offset", [1e5, 1e7, 1e9])
+@pytest.mark.parametrize("kernel", [krein.RBF(gamma=0.3), krein.RationalQuadratic(alpha=0.5), krein.Matern(nu=2.5)])
+def test_sparse_rows_far_from_the_origin_lose_no_digits(kernel, offset):
+    """Distances of sparse rows are expanded, and pairs that cancel are computed again from their differences."""
+    X = np.random.default_rng(0).standard_normal((30, 4)) + offset
+    near = X - offset  # exact
+    found = kernel(sparse.csr_matrix(X), sparse.csr_matrix(X[:20]))
+    np.testing.assert_allclose(found, kernel(near, near[:20]), rtol=0, atol=2e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-30, 1e-15, 1e18, 1e30])
+def test_products_that_float32_cannot_hold_have_float64(scale):
+    X = (scale * np.random.default_rng(0).standard_normal((9, 4))).astype(np.float32)
+    wide = X.astype(np.float64)
+    for rows in (X, sparse.csr_matrix(X)):
+        np.testing.assert_allclose(krein.Linear()(rows), wide @ wide.T, rtol=1e-9, atol=1e-9 * np.max(wide) ** 2)
+        np.testing.assert_allclose(krein.Linear().diag(rows), (wide**2).sum(1), rtol=1e-9)
+    assert krein.Linear()(np.ones((2, 3), np.float32)).dtype == np.float32
+    assert krein.Linear()(np.zeros((2, 3), np.float32)).dtype == np.float32

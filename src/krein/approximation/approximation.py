@@ -112,8 +112,11 @@ class Approximation:
         objects = check_new_objects(X_new, self.objects, self.kernel)
         evaluator = Evaluator(self.kernel)
         known, places = self._compared_first(evaluator, objects)
-        labels = nearest_block(self.assignment, self.partition, self.maps, evaluator, objects, places)
-        return self.extend_in(labels, objects, known)
+        return self.extend_in(self.blocks_of(evaluator, objects, places), objects, known)
+
+    def blocks_of(self, evaluator: Evaluator, objects: Any, places: Any = None) -> Indices:
+        """The block that each of these checked objects belongs to; ``places`` if they are embedded already."""
+        return nearest_block(self.assignment, self.partition, self.maps, evaluator, objects, places)
 
     def extend_in(self, labels: Indices, objects: Any, known: Array | None = None) -> sp.csr_matrix:
         """The rows of U for checked objects whose blocks are known; ``known`` similarities as `_compared_first` has."""

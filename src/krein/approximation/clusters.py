@@ -9,7 +9,6 @@ of a sample of landmarks, k(x, Z) V |w|^(-1/2). New objects are embedded and ass
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from krein.arrays import Array, Indices, grouped, stream, strips
 from krein.errors import warn
 from krein.kernels import Evaluator, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
+from krein.threads import each
 
 __all__ = [
     "Branches", "Embedding", "Partition", "centres_of", "near_centres", "partition", "scale_of", "scaled", "scaling",
@@ -53,8 +53,8 @@ LAST_SHARE = 0.1
 LARGEST_SIZE, SPLIT_ROUNDS = 3.5, 8
 # At most this many landmarks embed objects without coordinates.
 MAX_LANDMARKS = 4 * FLAT_CLUSTERS
-# Up to this many rows are assigned without a limit on threads, as setting one would take longer.
-UNLIMITED_ROWS = 5_000
+# This many rows are assigned at a time, side by side with others.
+ASSIGNED_ROWS = 2**16
 # This many distances are held at a time, so that they stay in the processor's cache.
 STRIP = 2**18
 
@@ -260,9 +260,15 @@ def landmark_embedding(objects: Any, n_blocks: int, evaluator: Evaluator, seed: 
 
 
 def _assigned(places: Any, centres: Array, branches: Branches | None) -> Indices:
-    many = places.shape[0] > UNLIMITED_ROWS  # with one thread the result does not depend on the machine
-    with threadpool_limits(1) if many else contextlib.nullcontext():
+    n = places.shape[0]
+    if n <= ASSIGNED_ROWS:
         return nearest(places, centres) if branches is None else branches.nearest(places, centres)
+    places = places.tocsr() if is_sparse(places) else places  # its rows can be sliced
+
+    def some(rows: slice) -> Indices:
+        return _assigned(places[rows], centres, branches)
+
+    return np.concatenate(each(some, [(rows,) for rows in strips(n, 1, ASSIGNED_ROWS)]))
 
 
 def nearest(places: Any, centres: Array, middle: Array | None = None) -> Indices:
@@ -437,8 +443,9 @@ def _tree(sample: Any, count: int, rng: np.random.Generator) -> tuple[Array, Bra
     while len(used := np.unique(labels := nearest(sample, centres))) < len(centres):
         centres = centres[used]
     branches = [_Branch(sample[here], centres[i]) for i, here in grouped(labels)]
-    for branch, share in zip(branches, _shares(branches, round((1 - RESERVED_SHARE) * count)), strict=True):
-        branch.settle(_seeds(branch.rows, int(share), rng), LEAF_STEPS)
+    shares = _shares(branches, round((1 - RESERVED_SHARE) * count))
+    seeds = [_seeds(branch.rows, int(share), rng) for branch, share in zip(branches, shares, strict=True)]
+    each(_Branch.settle, [(b, own, LEAF_STEPS) for b, own in zip(branches, seeds, strict=True)])
     even, largest = True, n
     for _ in range(SPLIT_ROUNDS):
         missing = count - sum(len(b.leaves) for b in branches)
@@ -499,9 +506,9 @@ def _split_large(branches: list[_Branch], count: int, rng: np.random.Generator, 
             gained += len(parts) - 1
     for p in giving[: max(0, gained - part)]:
         split.setdefault(int(owner[p]), []).append(int(inner[p]))
-    for i, gone in split.items():
-        kept = np.delete(branches[i].leaves, gone, axis=0)
-        branches[i].settle(np.concatenate([kept, *seeds.get(i, [])]), SPLIT_STEPS)
+    kept = {i: np.delete(branches[i].leaves, gone, axis=0) for i, gone in split.items()}
+    moved = [(branches[i], np.concatenate([own, *seeds.get(i, [])]), SPLIT_STEPS) for i, own in kept.items()]
+    each(_Branch.settle, moved)
     return gained > 0
 
 

@@ -386,7 +386,7 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
     if c > 1 and request.drop != 1.0:
         strengths = strengths_between(medoids, sizes, evaluator)
         weights = kept_couplings(request, clusters, ranks, strengths)
-    efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, sizes, strict=True)]
+    efforts = [Effort.of(int(k), int(size), c, n, len(weights) > c) for k, size in zip(ranks, sizes, strict=True)]
     partners = partners_of(weights, c)
 
     own_rngs = [stream(seed, 1, i) for i in range(c)]

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
 from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
 from krein.arrays import Indices, seed_from
-from krein.errors import InputError, one_of, whole_number
+from krein.errors import InputError, one_of, warn, whole_number
 from krein.factorization import Factorization
 from krein.factorization.bases import STORAGE
 from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stored
 from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
+from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
+from krein.threads import check_n_jobs, each
 
 __all__ = ["COUPLINGS", "Parts", "Request", "check_options", "store"]
 
@@ -50,7 +50,7 @@ class Request:
     max_error: float | None
     max_memory: float | None
     dtype: str | None
-    n_jobs: int
+    serial: bool  # the kernel was written by a user, or has processes of its own: its calls come one after the other
     seed: int
     verbose: int
 
@@ -73,6 +73,11 @@ class Request:
             raise InputError(f"n_blocks must be at most the number of objects, {n}; got {given['n_blocks']}.")
         if asked["total_rank"] is not None:
             whole_number("total_rank", asked["total_rank"], given.get("n_blocks", 1), " (one per block at least)")
+            if given.get("rank") is not None:
+                warn(
+                    f"total_rank={asked['total_rank']} says how many directions all blocks have together, so "
+                    f"rank={given['rank']} is not used. Pass one of them."
+                )
         numbers: dict[str, Any] = dict.fromkeys(("n_blocks", "rank", "total_rank"), int)
         numbers |= dict.fromkeys(("drop", "max_error", "max_memory"), float)
         chosen: dict[str, Any] = {
@@ -80,18 +85,17 @@ class Request:
         }
         jobs = asked["n_jobs"]
         processes = with_processes(bound, None if jobs is None else int(jobs), int(asked["verbose"]))
-        if processes is not bound:  # it has functions of two objects: Python's lock would make threads wait
-            bound, jobs = processes, 1
+        serial = processes is not bound or (jobs is None and any(user_written(bound)))
         return cls(
             objects,
-            bound,
+            processes,
             **chosen,
             coupling=asked["coupling"],
             guarded=bool(asked["guarded"]),
             landmarks=given.get("landmarks", "uniform" if asked["coupling"] == "pairwise" else "kmeans++"),
             allocation=asked["allocation"],
             dtype=given.get("dtype"),
-            n_jobs=int(jobs or 1),
+            serial=serial,
             seed=seed_from(asked["random_state"]),
             verbose=int(asked["verbose"]),
         )
@@ -128,12 +132,14 @@ class Request:
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
-        bar: Iterable[tuple[Any, ...]] = tqdm(arguments, desc=what, disable=not self.verbose)
-        with threadpool_limits(1):  # many small products; and more BLAS threads would round otherwise
-            if self.n_jobs == 1:
-                return [task(*a) for a in bar]
-            found: list[T] = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(task)(*a) for a in bar)
-        return found
+        with tqdm(total=len(arguments), desc=what, disable=not self.verbose) as bar:
+
+            def shown(*some: Any) -> T:
+                found = task(*some)
+                bar.update()
+                return found
+
+            return each(shown if self.verbose else task, arguments, self.serial)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +180,7 @@ def check_options(asked: Mapping[str, Any]) -> dict[str, Any]:
         one_of("dtype", given["dtype"], ("auto", *STORAGE))
     if not isinstance(asked["verbose"], int | np.integer):
         raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
-    jobs = asked["n_jobs"]
-    if jobs is not None and (not isinstance(jobs, int | np.integer) or jobs == 0):
-        raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for 1; got {jobs!r}.")
+    check_n_jobs(asked["n_jobs"])
     if not isinstance(asked["random_state"], np.random.Generator):
         check_random_state(asked["random_state"])
     return given

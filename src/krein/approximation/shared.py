@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows
+from krein.approximation.bases import LandmarkMap, other_rows, right_divide
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
 from krein.approximation.landmarks import allocate, choose_landmarks
@@ -26,8 +26,8 @@ from krein.approximation.request import Parts, Request, store
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
-from krein.factorization.bases import orthonormal_columns, rounded_product
-from krein.factorization.core import BlockSparse, congruent, row_grams
+from krein.factorization.bases import orthonormal_columns, orthonormalise, rounded_product
+from krein.factorization.core import BlockSparse, row_grams
 from krein.kernels import Evaluator, take
 from krein.kernels.collections import precise
 
@@ -59,6 +59,10 @@ __all__ = [
 SMALL_CORE = 1024
 # If there are more than MANY_BLOCKS clusters, these are small, and each gets no more columns than its rank.
 MANY_BLOCKS = 128
+# Up to WHOLE_SAMPLE times as many rows as its rank, a cluster that is coupled to no other is sampled whole.
+WHOLE_SAMPLE = 4
+# Columns whose condition number is below this one are a basis as they are. Weak directions are left out of others.
+WELL_CONDITIONED = 1e9
 # With allocation="spectral" a draft has SPECTRAL_RANK times the mean rank in each cluster, of which the best are kept.
 SPECTRAL_RANK = 1.5
 # The leading directions of a cluster are computed from ROWS_PER_LANDMARK rows for each landmark.
@@ -115,8 +119,14 @@ class Effort:
     sampled: float  # rows in S_i per column
 
     @classmethod
-    def of(cls, rank: int, size: int, n_blocks: int, n: int) -> Effort:
-        """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small."""
+    def of(cls, rank: int, size: int, n_blocks: int, n: int, is_coupled: bool = True) -> Effort:
+        """For one of ``n_blocks`` clusters that has ``size`` of the n rows; more is spent while the core is small.
+
+        A small cluster that is coupled to no other is sampled whole, and its basis has a column for each landmark.
+        """
+        if n_blocks > MANY_BLOCKS and not is_coupled:
+            own = min(2 * rank, max(rank, size // 2))
+            return cls(own, own, 0, max(2.5, size / own if size <= WHOLE_SAMPLE * rank else 0.0))
         if n_blocks * rank <= SMALL_CORE:
             columns = rank + min(rank, 96 + rank // 4)
             own, outside, least = max(3 * rank, min(4 * rank, 64)), max(5 * rank, 64), 3.0
@@ -161,22 +171,30 @@ class Draft:
     core: BlockSparse
 
     @cached_property
-    def _eigenpairs(self) -> list[tuple[Array, Array]]:
-        return [np.linalg.eigh(G) for G in row_grams(self.core, self.core.ranks)]
+    def _grams(self) -> list[Array]:
+        return row_grams(self.core, self.core.ranks)
 
-    @property
-    def directions(self) -> list[Array]:
-        """For each block the orthogonal V_i whose columns are its directions, strongest first."""
-        return [vectors[:, ::-1] for _, vectors in self._eigenpairs]
+    @cached_property
+    def _found(self) -> dict[int, tuple[Array, Array]]:
+        return {}
+
+    def _eigenpairs(self, i: int) -> tuple[Array, Array]:
+        if i not in self._found:
+            self._found[i] = np.linalg.eigh(self._grams[i])
+        return self._found[i]
+
+    def direction(self, i: int) -> Array:
+        """The orthogonal V_i whose columns are the directions of block i, strongest first."""
+        return self._eigenpairs(i)[1][:, ::-1]
 
     @property
     def energies(self) -> list[Array]:
         """For each block and direction, strongest first, the squared norm of its row of the core."""
-        return [np.maximum(values[::-1], 0.0) for values, _ in self._eigenpairs]
+        return [np.maximum(self._eigenpairs(i)[0][::-1], 0.0) for i in range(len(self.core.ranks))]
 
     def squares(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (i, j, squared entries of V_iᵀ M_ij V_j), in units of the core's largest entry."""
-        V = self.directions
+        V = [self.direction(i) for i in range(len(self.core.ranks))]
         for i, j, block in self.core.blocks():
             yield i, j, (V[i].T @ (block / self.core.peak) @ V[j]) ** 2
 
@@ -189,7 +207,8 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
     if c > 1 and request.drop != 1.0:  # without couplings the c² strengths are not needed
         strengths = coupling_strengths(request, clusters, evaluator)
         weights = kept_couplings(request, clusters, ranks, strengths)
-    efforts = [Effort.of(int(k), int(size), c, n) for k, size in zip(ranks, clusters.sizes, strict=True)]
+    coupled = len(weights) > c
+    efforts = [Effort.of(int(k), int(size), c, n, coupled) for k, size in zip(ranks, clusters.sizes, strict=True)]
     jobs = [(i,) for i in range(c)]
 
     def own(i: int) -> Indices:
@@ -201,6 +220,10 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
     partners = partners_of(weights, c)
 
     def basis(i: int) -> SampledBasis:
+        e = efforts[i]
+        is_whole = math.ceil(e.sampled * e.columns) >= clusters.sizes[i] and len(pools[i]) <= e.columns
+        if partners[i] == [i] and is_whole:
+            return _whole_block(request, clusters.members(i), pools[i], int(ranks[i]), evaluator)
         rng = stream(request.seed, 5, i)
         outside = outside_landmarks(pools, i, partners[i], strengths[i], clusters.sizes, efforts[i].outside, rng)
         rows = np.concatenate([pools[i], outside])
@@ -221,17 +244,29 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
 def strongest(draft: Draft, ranks: Sequence[int], ordered: bool = False) -> Draft:
     """Keep the ``ranks[i]`` strongest directions of each block. The core stays psd if it is.
 
-    The directions are sorted, strongest first, if ``ordered`` or if any is left out. Overwrites the list
-    ``draft.bases``, so that no more than one block is held twice.
+    The directions of a block are sorted, strongest first, if ``ordered`` or if any of them is left out. Overwrites the
+    list ``draft.bases``, so that no more than one block is held twice.
     """
-    core, bases = draft.core, draft.bases
-    if not ordered and all(k >= columns for k, columns in zip(ranks, core.ranks, strict=True)):
+    core, bases, maps = draft.core, draft.bases, list(draft.maps)
+    turned = [i for i, (k, columns) in enumerate(zip(ranks, core.ranks, strict=True)) if ordered or k < columns]
+    if not turned:
         return draft
-    kept = [V[:, : int(k)] for V, k in zip(draft.directions, ranks, strict=True)]
-    for i, V in enumerate(kept):
+    kept = {i: draft.direction(i)[:, : int(ranks[i])] for i in turned}
+    for i, V in kept.items():
         bases[i] = rounded_product(bases[i], V)
-    maps = [replace(m, transform=m.transform @ V) for m, V in zip(draft.maps, kept, strict=True)]
-    return Draft(bases, maps, cast(BlockSparse, congruent(core, [V.T for V in kept], core.ranks)))
+        maps[i] = replace(maps[i], transform=maps[i].transform @ V)
+    return Draft(bases, maps, _compressed(core, kept))
+
+
+def _compressed(core: BlockSparse, kept: dict[int, Array]) -> BlockSparse:
+    """V_iᵀ M_ij V_j for all blocks, where ``kept`` has the V_i that are not the identity."""
+
+    def turned(i: int, j: int, block: Array) -> Array:
+        block = kept[i].T @ block if i in kept else block
+        block = block @ kept[j] if j in kept else block
+        return (block + block.T) / 2.0 if i == j else block
+
+    return core.map_blocks(turned, [kept[i].shape[1] if i in kept else k for i, k in enumerate(core.ranks)])
 
 
 def finish(
@@ -336,6 +371,42 @@ def _sampled_basis(
     if len(tried) == len(spots) == n and np.array_equal(rows[:n], members):
         inner = inverse @ first[:, :n] @ inverse.T  # every member is a landmark and in the sample
     return SampledBasis(U, extension, members[spots], inverse, inner)
+
+
+def _whole_block(request: Request, members: Indices, rows: Indices, rank: int, evaluator: Evaluator) -> SampledBasis:
+    """The basis of a cluster that is coupled to no other and is its own sample: k(X_i, X_i) is evaluated once.
+
+    U spans the columns of the landmarks, and M = Uᵀ k(X_i, X_i) U. The ``rank`` strongest eigenvectors of M are kept,
+    so that the core is diagonal.
+    """
+    X = precise(take(request.objects, members))
+    K = evaluator.block(X, X)
+    places = np.searchsorted(members, rows)
+    A = np.asfortranarray(K[:, places])  # k(X_i, Z_i)
+    U, R = orthonormalise(A.copy(order="F"))
+    transform = _inverse_of_triangle(R)
+    if transform is None:
+        transform = leading(A, len(rows), stream(request.seed, 5))
+        U, R = orthonormalise(np.asfortranarray(A @ transform))
+        transform = right_divide(transform, R)
+    M = U.T @ K @ U
+    values, V = np.linalg.eigh((M + M.T) / 2.0)
+    if len(values) > rank:
+        kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:rank])
+        values, V = values[kept], V[:, kept]
+    landmarks = take(request.objects, rows)
+    extension = LandmarkMap(landmarks, rows, transform @ V, evaluator.own(landmarks), longest(A))
+    return SampledBasis((U @ V).astype(request.working), extension, members, np.empty((0, 0)), np.diag(values))
+
+
+def _inverse_of_triangle(R: Array) -> Array | None:
+    """The inverse of an upper triangular matrix, or None if it is not well conditioned."""
+    if R.shape[0] < R.shape[1]:
+        return None
+    inverse, failed = scipy.linalg.lapack.dtrtri(R)
+    with np.errstate(over="ignore", invalid="ignore"):
+        condition = np.linalg.norm(R) * np.linalg.norm(inverse)
+    return None if failed or not condition < WELL_CONDITIONED else inverse
 
 
 def longest(block: Array) -> float:

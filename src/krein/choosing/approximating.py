@@ -23,6 +23,7 @@ from krein.pieces.on_dask import is_dask
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
+from krein.threads import using
 
 __all__ = ["approximate", "whole_approximation"]
 
@@ -100,7 +101,7 @@ def approximate(
         The block that a new object belongs to: that of the nearest cluster centre, or that of the nearest landmark.
         "landmark" is the better one for blocks without couplings on data with near copies, and takes longer.
     n_jobs : int, optional
-        Threads. The result does not depend on it.
+        Threads, -1 for all cores. None: as many as BLAS may use. The result does not depend on it, but for rounding.
     random_state : int, RandomState, Generator or None
     verbose : int
         Above 0: progress bars.
@@ -141,9 +142,10 @@ def approximate(
             raise InputError(
                 f"A Dask collection holds vectors; {kernel!r:.60} compares other objects. Use X.compute()."
             )
-        return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
+        with using(n_jobs):
+            return replace(_approximate(X, kernel, limits, **asked), assignment=assignment)
     where = {"memory_limit": memory_limit, "workdir": workdir, "n_jobs": n_jobs, "verbose": verbose}
-    with opened(X, **where, keep=True) as (rows, _, _):
+    with using(n_jobs), opened(X, **where, keep=True) as (rows, _, _):
         if random_state is None and isinstance(rows, RowPieces) and rows.checkpoints and rows.checkpoints.kept:
             asked["random_state"] = rows.checkpoints.seed()  # an interrupted build goes on with it
         return replace(_approximate(rows, kernel, limits, **asked), assignment=assignment)

@@ -2,8 +2,8 @@
 
 The steps are those of `by_error`, with another judge. Candidates are proposed from a few sizes, each after the score of
 those before it (`propose`, `propose_within`). Each is built on a sample and measured by ridge on rows held out
-(`_Trials.measure`), with the best alpha, so that a grid over alpha or C finds the same blocks and builds them once.
-Among candidates whose scores cannot be told apart the smallest is taken (`trim`). `finish` says what to build.
+(`_Trials.measure`): with the machine's own alpha, or else with the best one. If memory counts, the smallest of those
+whose scores cannot be told apart is taken (`trim`). `finish` says what to build.
 
 Two kinds are tried. *One block*, Nyström's approximation, of several ranks: the features of lower ranks are the first
 columns of those of the highest, so that one Gram matrix on rows from everywhere serves all ranks and alphas. *Uncoupled
@@ -53,8 +53,10 @@ from krein.solvers.leave_one_out import decompose
 
 __all__ = ["Chooser", "codes"]
 
-# Each candidate is scored with the best of these alphas, in units of the mean k(x, x).
+# Without an alpha of its own a candidate is scored with the best of these, in units of the mean k(x, x).
 ALPHAS = np.logspace(-4.0, 1.0, 6)
+# It is scored with at least this one, in the same units, as smaller ones leave systems that are singular.
+LEAST_ALPHA = 1e-6
 # gamma is tuned on these multiples of its default, then at half and twice the best.
 GAMMA_FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 # gamma is tuned on one block of at most this rank.
@@ -79,22 +81,27 @@ class Chooser:
     """What a machine learns, which is enough to score approximations of its rows.
 
     ``targets`` are values, or +1 and -1 for classes (`codes`), (n, p). ``task`` is "regression" or "classification".
-    ``tune``: whether the gamma of the kernel is chosen too.
+    ``tune``: whether the gamma of the kernel is chosen too. ``alpha``: that of ridge, if it is given.
     """
 
     targets: Array
     task: str
     tune: bool = False
     policy: Policy = DEFAULT
+    alpha: float | None = None
 
     def __post_init__(self) -> None:
         one_of("task", self.task, ("regression", "classification"))
         object.__setattr__(self, "targets", np.asarray(self.targets, dtype=np.float64).reshape(len(self.targets), -1))
 
     @property
-    def key(self) -> tuple[str, str, bool, Policy]:
+    def key(self) -> tuple[str, str, bool, Policy, float | None]:
         """What a choice depends on beside the objects, the kernel and the seed."""
-        return str(joblib.hash(self.targets)), self.task, self.tune, self.policy
+        return str(joblib.hash(self.targets)), self.task, self.tune, self.policy, self.alpha
+
+    def alphas(self, unit: float) -> Array:
+        """The alphas at which candidates are scored, ``unit`` being the mean k(x, x)."""
+        return ALPHAS * unit if self.alpha is None else np.array([max(self.alpha, LEAST_ALPHA * unit)])
 
     def __call__(
         self,
@@ -326,9 +333,9 @@ def _leader(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def trim(trials: _Trials, best: Candidate) -> Candidate:
-    """The least memory among candidates whose losses, row by row, cannot be told from those of the best.
+    """The least memory above ``free_memory`` among candidates whose losses cannot be told from those of the best.
 
-    Coupled blocks come first: uncoupled ones have to be better to be taken.
+    The best of equal ones is taken.
     """
     near, policy = [best], trials.policy
     for t in trials.tried:
@@ -336,7 +343,7 @@ def trim(trials: _Trials, best: Candidate) -> Candidate:
             more = trials.losses[t.key] - trials.losses[best.key]
             noise = policy.score_standard_errors * float(more.std()) / math.sqrt(len(more))
             near += [t] if float(more.mean()) <= noise else []
-    return max(near, key=lambda t: (t.coupled, -max(t.nbytes, policy.free_memory), *t.quality))
+    return max(near, key=lambda t: (-max(t.nbytes, policy.free_memory), *t.quality))
 
 
 # -- build and measure -------------------------------------------------------------------------------------------------
@@ -516,7 +523,7 @@ class _Trials:
         for k in (k for k in ranks if k <= len(centre)):
             start = time.perf_counter()
             values = []
-            for t in (ALPHAS * unit * len(rows) / self.n).tolist():
+            for t in (self.want.alphas(unit) * len(rows) / self.n).tolist():
                 moved = gram[:k, :k] + t * np.eye(k)
                 w = scipy.linalg.solve(moved, right[:k], assume_a="pos", overwrite_a=True, check_finite=False)
                 values.append(self._value(truth, truth - mean - (H[:, :k] @ w - centre[:k] @ w)))
@@ -548,7 +555,7 @@ class _Trials:
             f, system = f.with_core(system.core(values), shift), system.with_values(values)
         y = self.want.targets[sample]
         unit = float(np.abs(f.diagonal()).mean()) or 1.0
-        ridges = ALPHAS * unit * share
+        ridges = self.want.alphas(unit) * share
         inside = np.flatnonzero(np.isin(sample, self.held, assume_unique=True))
         outside = np.setdiff1d(self.held, sample, assume_unique=True)
         numbers = np.concatenate([sample[inside], outside])

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
 from krein.approximation.request import check_options
-from krein.arrays import EPS, Array, seed_from
+from krein.arrays import EPS, Array, Indices, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
 from krein.choosing.candidates import Selection
@@ -51,9 +52,10 @@ from krein.kernels.validation import (
 )
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
+from krein.threads import small_products
 
 __all__ = [
-    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_class_weights", "check_weights",
+    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_weights", "class_weights",
 ]  # fmt: skip
 
 # The error of rows that lie elsewhere is estimated from this many entries before they are let go of.
@@ -103,7 +105,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState, Generator or None, default=None
         Seed of the clustering, the landmarks and all samples.
     n_jobs : int, default=None
-        Number of threads. The result does not depend on it.
+        Number of threads of fits and predictions; -1 means all cores. None means as many as BLAS may use, which are all
+        cores unless an environment variable, threadpoolctl or a pool of processes says less. No variable has to be set:
+        where blocks run side by side, BLAS has one thread. The result does not depend on it, but for rounding.
     verbose : int, default=0
         Show progress bars if above 0.
     memory_limit : int, str or None, default=None
@@ -338,10 +342,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The gamma that goes with it."""
         return self.gamma
 
-    def _chooser(self, targets: Any) -> Chooser:
-        """Return a chooser of blocks, rank and gamma for these targets."""
+    def _chooser(self, targets: Any, alpha: float | None = None) -> Chooser:
+        """Return a chooser of blocks, rank and gamma for these targets, and for this alpha of ridge."""
         task = "classification" if is_classifier(self) else "regression"
-        return Chooser(targets, task, self._tuned, check_policy(self.policy))
+        return Chooser(targets, task, self._tuned, check_policy(self.policy), alpha)
 
     @property
     def _tuned(self) -> bool:
@@ -356,6 +360,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._forget(*self._of_route)
         self.route_: Route = choose_route(self, objects, kernel, scored=scored)
         announce_cost(self, self.route_, objects, kernel)
+        if not isinstance(self.route_, Exact | Features):
+            small_products()
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None
@@ -421,15 +427,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         asked = {} if isinstance(route, Exact | Features) else route.request
         chooser = chooser if isinstance(route, ByScore) else None
         before = int(self.__dict__.pop("_binding", 0))
-        settings = None  # a generator has a state that cannot be compared
-        if self.random_state is None or isinstance(self.random_state, int | np.integer):
-            scored = () if chooser is None else chooser.key
-            settings = (
-                scored,
-                self.random_state,
-                str(self.policy),
-                *(f"{name}={value}" for name, value in asked.items()),
-            )
+        settings = self._settings(asked, () if chooser is None else chooser.key)
+        if chooser is not None and chooser.alpha is not None:
+            settings = None  # fits that differ in alpha share what was built, if the same was chosen for them
         with counting() as spent:
 
             def build() -> Built:
@@ -441,6 +441,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.selection_ = built.choice or self.selection_
         return built.approximation
 
+    def _settings(self, asked: dict[str, Any], *more: Any) -> tuple[Any, ...] | None:
+        """What an approximation depends on beside objects and kernel; None if a generator's state is part of it."""
+        if not (self.random_state is None or isinstance(self.random_state, int | np.integer)):
+            return None
+        return (*more, self.random_state, str(self.policy), *(f"{name}={value}" for name, value in asked.items()))
+
     def _built(self, objects: Any, kernel: Kernel, chooser: Chooser | None, asked: dict[str, Any]) -> Built:
         options = {name: getattr(self, name) for name in ("n_jobs", "random_state", "verbose", "policy")}
         if isinstance(self.route_, Exact):
@@ -450,7 +456,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         choice = chooser(objects, kernel, **asked, seed=seed_from(self.random_state), verbose=self.verbose)
         own = {} if self.drop == "auto" else {"drop": self.drop}
         while True:
-            a = approximate(objects, choice.kernel or kernel, **asked | choice.parameters | own, **options)
+            wanted, chosen = asked | choice.parameters | own, choice.kernel or kernel
+
+            def build(wanted: dict[str, Any] = wanted, chosen: Kernel = chosen) -> Built:
+                return Built(approximate(objects, chosen, **wanted, **options))
+
+            settings = None if chooser.alpha is None else self._settings(wanted)
+            a = remembered(objects, chosen, settings, build).approximation
             held, room = a.factorization.nbytes, self.max_memory or math.inf
             if held <= room or not isinstance(choice.rank, int) or choice.rank < 2 or self.rank != "auto":
                 return Built(a, choice)
@@ -649,11 +661,29 @@ def check_approximation(a: Any) -> Approximation:
     return a
 
 
-def check_class_weights(weights: Array, class_weight: Any) -> Array:
-    """Return the weights that ``class_weight`` gives, or refuse it if one is not a positive finite number."""
-    if not (np.isfinite(weights).all() and (weights > 0.0).all()):
+def class_weights(class_weight: Any, classes: Array, labels: Indices, weights: Array | None = None) -> Array:
+    """Return the weight of each class, (n_classes,), or refuse what gives none; ``labels`` are places among them.
+
+    "balanced" gives all classes the same total of ``weights``, or of rows.
+    """
+    n = len(classes)
+    if class_weight is None:
+        return np.ones(n)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        share = np.bincount(labels, weights=weights, minlength=n)
+        return np.asarray(share.sum() / (n * share))
+    if not isinstance(class_weight, Mapping):
+        raise InputError(f'class_weight must be a dict of numbers by class, "balanced" or None; got {class_weight!r}.')
+    try:
+        found = np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[labels]), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        known = ", ".join(map(repr, classes.tolist()[:10]))
+        raise InputError(
+            f"class_weight must give a number for classes of y, which are {known}; got {class_weight!r}: {error}"
+        ) from None
+    if not (np.isfinite(found).all() and (found > 0.0).all()):
         raise InputError(f"class_weight must be above 0 and finite for every class; got {class_weight!r}.")
-    return weights
+    return found
 
 
 def _count_negative(a: Approximation) -> tuple[int, str]:

@@ -27,13 +27,16 @@ from sklearn.base import clone
 from tqdm import tqdm
 
 from krein.approximation import Approximation
-from krein.arrays import Array, Indices, seed_from
+from krein.arrays import Array, Indices, grouped, seed_from, strips
 from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import rows
 from krein.kernels.precomputed import GivenRows
+from krein.kernels.similarities import user_written
+from krein.kernels.validation import check_new_objects
 from krein.solvers.dense_dual import Task
+from krein.threads import each
 
 __all__ = [
     "Expansion", "FactoredExpansion", "KernelExpansion", "NeighbourExpansion", "PairExpansion", "by_pair",
@@ -43,6 +46,8 @@ __all__ = [
 
 # Objects are predicted PREDICTED_OBJECTS at a time.
 PREDICTED_OBJECTS = 2**16
+# They are compared with landmarks or support vectors in tiles of PREDICTED_ENTRIES similarities.
+PREDICTED_ENTRIES = 2**20
 # Platt's sigmoids are fitted to the values of PROBABILITY_FOLDS cross-validation folds, as in LIBSVM.
 PROBABILITY_FOLDS = 5
 # The probability of a class within a pair is kept PROBABILITY_MARGIN away from 0 and 1, as in LIBSVM.
@@ -68,8 +73,13 @@ class KernelExpansion:
         return int(self.weights.shape[1])
 
     def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
-        for part, block in self._prepared.again().chunks(X_new):
-            yield part, self._combined(block)
+        prepared = self._prepared.again()
+
+        def values(part: slice) -> Array:
+            return self._combined(prepared.block(rows(X_new, part)))
+
+        parts = list(strips(count_objects(X_new), prepared.n_columns, PREDICTED_ENTRIES))
+        yield from zip(parts, each(values, [(part,) for part in parts], _is_serial(self.kernel)), strict=True)
 
     def _combined(self, block: Array) -> Array:
         """Values from similarities to the support, (n_new, m)."""
@@ -78,7 +88,7 @@ class KernelExpansion:
     @cached_property
     def _prepared(self) -> Any:
         """The support as the kernel needs it, computed once."""
-        return Evaluator(self.kernel).against(self.support)
+        return Evaluator(self.kernel, chunk_entries=PREDICTED_ENTRIES).against(self.support)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_prepared"}
@@ -154,7 +164,11 @@ def class_pairs(n_classes: int) -> tuple[Indices, Indices]:
 
 @dataclass(frozen=True, eq=False)
 class FactoredExpansion:
-    """x -> u(x) inner, through the factorization."""
+    """x -> u(x) inner, through the factorization.
+
+    For x in cluster i it is u(x) = k(x, Z_i) T_i, so that T_i times the rows of ``inner`` that belong to i are weights
+    of the landmarks Z_i. They are computed once, and so is what the kernel needs of the landmarks.
+    """
 
     approximation: Approximation
     inner: Array  # (r, p): M Uᵀ alpha
@@ -162,10 +176,57 @@ class FactoredExpansion:
     def __call__(self, X_new: Any, verbose: int = 0) -> Array:
         """The values at new objects, (n_new, p); in the form `seen_by` gives them."""
         a, objects = seen_by(self.approximation, X_new)
+        if a is self.approximation and self._weights is not None:
+            return _filled(objects, self.inner.shape[1], self._parts, verbose)
         return _filled(objects, self.inner.shape[1], lambda some: [(slice(None), a.extend(some) @ self.inner)], verbose)
+
+    def _parts(self, X_new: Any) -> Iterator[tuple[Indices, Array]]:
+        a, weights = self.approximation, self._weights
+        assert weights is not None
+        objects = check_new_objects(X_new, a.objects, a.kernel)
+        evaluator = Evaluator(a.kernel, chunk_entries=PREDICTED_ENTRIES)
+        tasks = [
+            (i, mine[part])
+            for i, mine in grouped(a.blocks_of(evaluator, objects))
+            for part in strips(len(mine), len(weights[i]), PREDICTED_ENTRIES)
+        ]
+
+        def values(i: int, mine: Indices) -> Array:
+            if i not in self._prepared:
+                own = a.maps[i]
+                self._prepared[i] = Evaluator(a.kernel).against(own.landmarks, own.self_similarities)
+            near: Array = self._prepared[i].again(evaluator).block(take(objects, mine))
+            return near @ weights[i]
+
+        yield from zip((mine for _, mine in tasks), each(values, tasks, _is_serial(a.kernel)), strict=True)
+
+    @cached_property
+    def _weights(self) -> list[Array] | None:
+        """T_i inner_i for each cluster, (l_i, p); None if u(x) itself is needed.
+
+        It is needed if its length is limited, or if similarities to landmarks of all clusters are computed first.
+        """
+        a = self.approximation
+        if a.partition.embedding is not None or any(m.block is not None for m in a.maps):
+            return None
+        spans = a.factorization.spans
+        return [m.transform @ self.inner[columns] for m, (_, columns) in zip(a.maps, spans, strict=True)]
+
+    @cached_property
+    def _prepared(self) -> dict[int, Any]:
+        """The landmarks of each cluster as the kernel needs them, computed when they are first met."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_weights", "_prepared")}
 
 
 Expansion = KernelExpansion | FactoredExpansion
+
+
+def _is_serial(kernel: Kernel) -> bool:
+    """Whether a user wrote some of the kernel: then it is called by one thread at a time."""
+    return any(user_written(kernel))
 
 
 def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: int) -> Array:

@@ -13,13 +13,12 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, warn, whole_number
-from krein.estimators.base import KernelMachine, check_class_weights, check_weights
+from krein.estimators.base import KernelMachine, check_weights, class_weights
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
@@ -129,12 +128,8 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
                 f"{self.classes_[0]!r}."
             )
         labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)  # a row without weight has any
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            share = np.bincount(labels, weights=weights)
-            own = share.mean() / share
-        else:
-            own = compute_class_weight(self.class_weight, classes=self.classes_, y=y[used])
-        self._learn(objects, kernel, labels, self.C * weights * check_class_weights(own, self.class_weight)[labels])
+        own = class_weights(self.class_weight, self.classes_, labels, weights)
+        self._learn(objects, kernel, labels, self.C * weights * own[labels])
         return self
 
     def _learn(self, objects: Any, kernel: Any, labels: Indices, weights: Array) -> None:

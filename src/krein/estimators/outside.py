@@ -24,6 +24,7 @@ from krein.pieces.opening import in_memory, may_be_outside, opened
 from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
 from krein.sources import has_columns, names_of, source_of, split_frame
+from krein.threads import using
 
 __all__ = ["ScoredOutside", "fits_outside", "predicts_outside"]
 
@@ -33,7 +34,8 @@ PREDICTED_ROWS = 65_536
 
 
 def fits_outside(fit: F) -> F:
-    """A fit that takes X from anywhere."""
+    """A fit that takes X from anywhere, with the threads of the machine's ``n_jobs``."""
+    fit = _threaded(fit)
 
     @wraps(fit)
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
@@ -63,6 +65,15 @@ def fits_outside(fit: F) -> F:
         return found
 
     return opened_fit  # type: ignore[return-value]
+
+
+def _threaded(method: F) -> F:
+    @wraps(method)
+    def threaded(self: Any, *args: Any, **options: Any) -> Any:
+        with using(self.n_jobs):
+            return method(self, *args, **options)
+
+    return threaded  # type: ignore[return-value]
 
 
 @contextmanager
@@ -139,7 +150,8 @@ class ScoredOutside:
 
 
 def predicts_outside(method: F) -> F:
-    """A prediction for rows from anywhere."""
+    """A prediction for rows from anywhere, with the threads of the machine's ``n_jobs``."""
+    method = _threaded(method)
 
     @wraps(method)
     def predicted(self: Any, X: Any, **options: Any) -> Any:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +22,7 @@ from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, is_number, warn
-from krein.estimators.base import KernelMachine, check_class_weights, check_weights
+from krein.estimators.base import KernelMachine, check_weights, class_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
@@ -112,7 +111,8 @@ class _Ridge(KernelMachine):
         task = replace(task, weights=np.where(kept, task.weights, 0.0))
         fixed = self._fixed_alpha(task.targets.shape[1])
         self._variance()  # refuses what is no variance before anything is built
-        route, chooser = self._decide(objects, kernel, scored=True), self._chooser(task.targets)
+        route = self._decide(objects, kernel, scored=True)
+        chooser = self._chooser(task.targets, None if fixed is None else float(fixed.mean()))
         kernel = self._tune(objects, kernel, chooser)
         self.alpha_, self.alphas_, self.loo_scores_ = self.alpha, None, None
         few = fixed is None and len(task.targets) <= check_policy(self.policy).loo_rows  # leave-one-out on all rows
@@ -511,7 +511,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
                 f"{type(self).__name__} needs samples of at least 2 classes in the data; got one class: "
                 f"{self.classes_[0]!r}."
             )
-        weights = copies * check_class_weights(compute_sample_weight(self.class_weight, y), self.class_weight)
+        weights = copies * class_weights(self.class_weight, self.classes_, labels)[labels]
         targets = codes(labels)
 
         def score(errors: Array, rows: Indices) -> Score:

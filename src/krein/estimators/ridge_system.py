@@ -294,5 +294,6 @@ def _factor_in_place(A: Array) -> bool:
     diagonal = np.diagonal(A).astype(np.float64)
     factorize = lapack.dpotrf if A.dtype == np.float64 else lapack.spotrf
     _, failed = factorize(A.T, lower=0, clean=0, overwrite_a=1)  # A.T in LAPACK's order is A: in place
-    left = np.square(np.diagonal(A).astype(np.float64))  # squared pivots
+    with np.errstate(over="ignore"):  # of what LAPACK left where it failed
+        left = np.square(np.diagonal(A).astype(np.float64))  # squared pivots
     return not failed and bool((left > SINGULAR_PIVOT * np.finfo(A.dtype).eps * diagonal).all())

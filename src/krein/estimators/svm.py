@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -24,7 +23,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, one_of, warn
-from krein.estimators.base import KernelMachine, as_weights, check_class_weights, check_weights
+from krein.estimators.base import KernelMachine, as_weights, check_weights, class_weights
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
@@ -469,14 +468,7 @@ class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type:
             raise InputError("Invalid input - all samples with positive weights belong to the same class.")
         labels = np.full(len(y), -1)
         labels[used] = own.ravel()
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            share = np.bincount(labels[used], weights=weights[used], minlength=len(self.classes_))
-            self.class_weight_ = share.sum() / (len(self.classes_) * share)
-        elif self.class_weight is None:
-            self.class_weight_ = np.ones(len(self.classes_))
-        else:
-            self.class_weight_ = compute_class_weight(self.class_weight, classes=self.classes_, y=y[used])
-        check_class_weights(self.class_weight_, self.class_weight)
+        self.class_weight_ = class_weights(self.class_weight, self.classes_, labels[used], weights[used])
         return labels
 
     def _fit_all_pairs(self, objects: Any, kernel: Kernel, labels: Indices, limits: Array, used: Indices) -> bool:

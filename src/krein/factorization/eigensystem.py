@@ -122,6 +122,12 @@ def eigensystem(core: Array | BlockSparse, ranks: tuple[int, ...]) -> Eigensyste
             f"{DENSE_LIMIT}. Build with fewer couplings (drop) or fewer blocks."
         )
     found = []
+    if core.is_block_diagonal:
+        for i, block in enumerate(core.diagonal_blocks()):
+            values, vectors = eigh(block)
+            places = np.arange(core.starts[i], core.starts[i + 1])
+            found.append(Component(np.array([i]), places, values, vectors))
+        return Eigensystem(tuple(found), core.ranks, dense=False)
     names = core.components
     order = np.argsort(names, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(names[order])) + 1)

@@ -252,9 +252,10 @@ class BlockEvaluator:
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
             yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", part.start)
 
-    def again(self) -> BlockEvaluator:
-        """The same, with what was prepared, counted wherever it is used from now on."""
-        fresh = replace(self, evaluator=Evaluator(self.evaluator.kernel, chunk_entries=self.evaluator.chunk_entries))
+    def again(self, evaluator: Evaluator | None = None) -> BlockEvaluator:
+        """The same, with what was prepared, counted by ``evaluator`` or wherever it is used from now on."""
+        own = self.evaluator
+        fresh = replace(self, evaluator=evaluator or Evaluator(own.kernel, chunk_entries=own.chunk_entries))
         vars(fresh).update(n_columns=self.n_columns, _function=self._function)
         return fresh
 

@@ -18,6 +18,7 @@ from krein.kernels.vectors import (
     SquaredDistances,
     VectorKernel,
     as_vectors,
+    largest_entry,
     squared_norms,
     unit_rows,
 )
@@ -26,11 +27,15 @@ __all__ = ["Cosine", "Linear", "Polynomial", "Sigmoid", "SpherePolynomial"]
 
 # On the sphere the base of a fractional power may fall below zero by rounding, by less than ROUNDED_BASE.
 ROUNDED_BASE = 1e-6
+# Products of float32 numbers outside these limits are computed in float64.
+SMALL_PRODUCT, LARGE_PRODUCT = 1e-25, 1e30
 
 
 @dataclass(frozen=True)
 class Linear(VectorKernel):
     """Linear kernel, k(x, y) = <x, y>; psd, with n_features dimensions in feature space.
+
+    Products of float32 rows that float32 cannot hold have float64.
 
     Examples
     --------
@@ -49,13 +54,22 @@ class Linear(VectorKernel):
         return Traits(stationary=False, psd=True, unitary_invariant=True, differentiable=True)
 
     def values(self, rows: InnerProducts, a: Any) -> Array:
+        if a.dtype == np.float32 and _leaves_float32(largest_entry(a) * rows.largest):
+            rows, a = rows.in_float64(a)
         return rows(a)
 
     def diag(self, A: Any) -> Array:
-        return squared_norms(as_vectors(A, self))
+        a = as_vectors(A, self)
+        wide = a.dtype == np.float32 and _leaves_float32(largest_entry(a) ** 2)
+        return squared_norms(a.astype(np.float64) if wide else a)
 
     def feature_dimension(self, n_features: int) -> float | None:
         return float(n_features)
+
+
+def _leaves_float32(size: float) -> bool:
+    """Whether float32 loses numbers of this size, or sums of them; zeros and what is not finite stay as they are."""
+    return 0.0 < size < SMALL_PRODUCT or LARGE_PRODUCT < size < math.inf
 
 
 @dataclass(frozen=True)

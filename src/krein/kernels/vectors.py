@@ -47,6 +47,7 @@ __all__ = [
     "constant_diagonal",
     "in_units",
     "inner",
+    "largest_entry",
     "scale_gamma",
     "squared_norms",
     "unit_rows",
@@ -127,6 +128,11 @@ def inner(a: Any, b: Any) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         products = a @ b.T
     return products.toarray() if is_sparse(products) else np.asarray(products)
+
+
+def largest_entry(a: Any) -> float:
+    """Return the largest magnitude of an entry."""
+    return float(np.abs(a.data if is_sparse(a) else a).max(initial=0.0))
 
 
 def squared_norms(a: Any) -> Array:
@@ -296,6 +302,11 @@ class InnerProducts(Rows):
         return inner(a, self.b)
 
     @cached_property
+    def largest(self) -> float:
+        """The largest magnitude of an entry."""
+        return largest_entry(self.b)
+
+    @cached_property
     def squared_norms(self) -> Array:
         """|b_j|², shape (m,)."""
         return squared_norms(self.b)
@@ -357,7 +368,8 @@ class SquaredDistances(Rows):
 
     With the mean m of b, t = scale (a - m) and u = scale (b - m), it is |t|² + |u|² - 2<t, u>: one matrix product.
     This cancels where two rows lie far from m and near each other. Pairs of far rows are done again: float32 in
-    float64, and float64 by differences. Sparse rows are not centred, and float64 sparse rows have no second way.
+    float64, and float64 by differences. Sparse rows are not centred, and of sparse float64 rows the pairs that cancel
+    are done again by differences.
     """
 
     scale: float = 1.0
@@ -431,11 +443,22 @@ class SquaredDistances(Rows):
             squares += norms[:, None]
             squares += self.squared_norms
             np.abs(squares, out=squares)  # below zero by rounding alone
-            if len(far) and len(self._far) and not (dtype == FLOAT64 and is_sparse(self.b)):
+            if dtype == FLOAT64 and is_sparse(self.b):
+                if not reach <= REACH[dtype]:
+                    self.differ_again(squares, a, norms, 1.0 / REACH[dtype])
+            elif len(far) and len(self._far):
                 mine, theirs = a[far].astype(np.float64, copy=False), self._far_rows
                 pairs = theirs(mine) if dtype == FLOAT32 else cdist(theirs._scaled(mine), theirs._u, "sqeuclidean")
                 squares[np.ix_(far, self._far)] = pairs
             return squares
+
+    def differ_again(self, squares: Array, a: Any, norms: Array, share: float) -> None:
+        """Compute pairs again from their differences where |t|² + |u|² times ``share`` is more than is left of it."""
+        close, other = np.nonzero(~(squares > share * np.add.outer(norms, self.squared_norms)))
+        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
+            i, j = close[part], other[part]
+            gaps = (a[i] - self.b[j]) * self.scale
+            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
 
     def _from_float64(self, a: Any) -> Array:
         rows, a = self.in_float64(a)
@@ -460,11 +483,7 @@ class EuclideanDistances(Rows):
         wide, rows = a.astype(np.float64), self._squares
         squares = rows(wide)
         norms = squared_norms(rows._scaled(wide.toarray() if is_sparse(wide) and not is_sparse(rows.b) else wide))
-        close, other = np.nonzero(squares <= CANCELLED * np.add.outer(norms, rows.squared_norms))
-        for part in strips(len(close), self.b.shape[1], STRIP_ENTRIES):
-            i, j = close[part], other[part]
-            gaps = (wide[i] - rows.b[j]) * self.scale
-            squares[i, j] = squared_norms(gaps.tocsr() if is_sparse(gaps) else np.asarray(gaps))
+        rows.differ_again(squares, wide, norms, CANCELLED)
         return np.sqrt(squares, out=squares).astype(a.dtype, copy=False)
 
 

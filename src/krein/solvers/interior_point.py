@@ -38,11 +38,11 @@ NEWTON_RESIDUAL = 1e-9
 REFINEMENTS = 6
 # A step goes this share of the way to the nearest bound.
 STEP_SHARE = 0.995
-# The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Larger ones belong to a
-# few rows that a short step never reaches; of millions of rows, such rows would block every step.
+# The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Measured on one problem:
+# 24 instead of 27 steps for 200,000 rows, 52 instead of 53 for 1,000,000.
 MOST_CORRECTED = 1.0
 # The method stops after PATIENCE steps without a gap below PROGRESS times the smallest one, or FIRST_PATIENCE while the
-# relative gap is above 1. Steps of millions of rows may be short: 0.9 stopped a path that still fell.
+# relative gap is above 1. Steps of millions of rows may be short, with a gap that falls slowly.
 PROGRESS = 0.99
 PATIENCE = 12
 FIRST_PATIENCE = 40
