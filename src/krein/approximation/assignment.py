@@ -40,14 +40,15 @@ def nearest_block(
         return partition.assign(evaluator, objects, places)
     known = scaled(partition.places(evaluator, objects) if places is None else places, partition.scale)
     count = min(COMPARED_BLOCKS, partition.n_blocks)
-    best, distances = np.empty(count_objects(objects), dtype=np.intp), np.full(count_objects(objects), np.inf)
-    for part in strips(len(best), partition.n_blocks, STRIP):
-        here = np.arange(len(best))[part]
-        near = near_centres(known[here], partition.centres, count)  # (rows, count)
-        best[here] = near[:, 0]
-        for i, pairs in grouped(near.ravel()):
-            mine = here[pairs // count]
-            landmarks = scaled(partition.places(evaluator, maps[i].landmarks), partition.scale)
+    n = count_objects(objects)
+    near = np.empty((n, count), dtype=np.intp)
+    for part in strips(n, partition.n_blocks, STRIP):
+        near[part] = near_centres(known[part], partition.centres, count)
+    best, distances = near[:, 0].copy(), np.full(n, np.inf)
+    for i, pairs in grouped(near.ravel()):  # all objects that are compared with block i
+        landmarks = scaled(partition.places(evaluator, maps[i].landmarks), partition.scale)
+        for part in strips(len(pairs), landmarks.shape[0], STRIP):
+            mine = pairs[part] // count
             between = _square_distances(known[mine], landmarks, partition.centres[i])
             if rows is not None:
                 between[rows[mine, None] == maps[i].rows] = np.inf
