@@ -1,4 +1,4 @@
-"""The limits that decide how a fit goes. Ground: knows only the errors.
+"""The limits that decide how a fit goes, and the checks of the options all fits share. Ground: knows no other room.
 
 A number that changes what a user gets is a field of `Policy`; a number that only concerns rounding, tiles or speed
 stays where it is used.
@@ -6,13 +6,22 @@ stays where it is used.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
+from typing import Any
 
-from krein.errors import InputError
+import numpy as np
 
-__all__ = ["DEFAULT", "Policy", "check_policy"]
+from krein.errors import InputError, is_number, one_of, whole_number
+from krein.threads import check_n_jobs
+
+__all__ = ["DEFAULT", "Policy", "check_correction", "check_options", "check_policy"]
+
+# The negative part may count by at most this weight. What a larger one would do, a multiple of -K does as well.
+LARGEST_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,3 +222,52 @@ def check_policy(policy: object) -> Policy:
     if not isinstance(policy, Policy):
         raise InputError(f"policy must be a krein.Policy, or None for the default one; got {policy!r}.")
     return policy
+
+
+def check_correction(name: str, how: Any, choices: tuple[str, ...]) -> None:
+    """Raise InputError, listing the choices, unless ``how`` is one of them or the weight of the negative part."""
+    if isinstance(how, str) and how in choices:
+        return
+    if "clip" not in choices:
+        one_of(name, how, choices)
+    if not (is_number(how) and 0.0 <= how <= LARGEST_WEIGHT):
+        known = ", ".join(map(repr, choices))
+        raise InputError(
+            f"{name} must be one of {known}, or a number from 0 to {LARGEST_WEIGHT:g}, by which the negative part "
+            f"counts; got {how!r}."
+        )
+
+
+def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Iterable[str]) -> dict[str, Any]:
+    """Check the options that `krein.approximate` and all machines share; return those that are given.
+
+    Nothing is drawn from ``random_state``.
+    """
+    given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
+    one_of("coupling", asked["coupling"], couplings)
+    for name in ("n_blocks", "rank"):
+        if name in given:
+            whole_number(name, given[name], 1, ' or "auto"')
+    if "drop" in given and not (_is_float(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
+        raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
+    for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
+        limit = asked[name]
+        if limit is not None and not (_is_float(limit) and 0.0 < limit < math.inf):
+            raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
+    if "dtype" in given:
+        with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
+            name = given["dtype"]
+            given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
+        one_of("dtype", given["dtype"], ("auto", *types))
+    if not isinstance(asked["verbose"], int | np.integer):
+        raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
+    check_n_jobs(asked["n_jobs"])
+    if not isinstance(asked["random_state"], np.random.Generator):
+        from sklearn.utils import check_random_state  # loaded with the machines, not with a Policy
+
+        check_random_state(asked["random_state"])
+    return given
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils import check_random_state
 from tqdm import tqdm
 
 from krein.approximation.bases import LandmarkMap
@@ -25,9 +22,10 @@ from krein.kernels import Kernel, as_kernel, count_objects
 from krein.kernels.pair_function import with_processes
 from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
-from krein.threads import check_n_jobs, each
+from krein.policy import check_options
+from krein.threads import each
 
-__all__ = ["COUPLINGS", "Parts", "Request", "check_options", "store"]
+__all__ = ["COUPLINGS", "Parts", "Request", "store"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
@@ -61,7 +59,7 @@ class Request:
         one_of("allocation", asked["allocation"], ALLOCATIONS)
         if not isinstance(asked["guarded"], bool | np.bool_):
             raise InputError(f"guarded must be True or False; got {asked['guarded']!r}.")
-        given = check_options(asked)
+        given = check_options(asked, COUPLINGS, STORAGE)
         if not asked["guarded"] and asked["coupling"] != "pairwise":
             raise InputError(
                 'guarded=False is the paper\'s algorithm as published, which needs coupling="pairwise"; got '
@@ -155,36 +153,3 @@ def store(request: Request, clusters: Partition, bases: list[Any], maps: list[La
     """Store bases U_i and core M in the request's type. The maps follow the stored bases. Empties ``bases``."""
     factorization, turns = stored(bases, core, clusters.order, request.storage)
     return Parts(clusters, tuple(m.turned(T) for m, T in zip(maps, turns, strict=True)), factorization)
-
-
-def check_options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options that `krein.approximate` and all machines share; return those that are given.
-
-    Nothing is drawn from ``random_state``.
-    """
-    given = {name: value for name, value in asked.items() if not (isinstance(value, str) and value == "auto")}
-    one_of("coupling", asked["coupling"], COUPLINGS)
-    for name in ("n_blocks", "rank"):
-        if name in given:
-            whole_number(name, given[name], 1, ' or "auto"')
-    if "drop" in given and not (_is_float(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
-        raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
-    for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
-        limit = asked[name]
-        if limit is not None and not (_is_float(limit) and 0.0 < limit < math.inf):
-            raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
-    if "dtype" in given:
-        with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
-            name = given["dtype"]
-            given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
-        one_of("dtype", given["dtype"], ("auto", *STORAGE))
-    if not isinstance(asked["verbose"], int | np.integer):
-        raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
-    check_n_jobs(asked["n_jobs"])
-    if not isinstance(asked["random_state"], np.random.Generator):
-        check_random_state(asked["random_state"])
-    return given
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

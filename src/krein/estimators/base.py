@@ -24,7 +24,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
-from krein.approximation.request import check_options
+from krein.approximation.request import COUPLINGS
 from krein.arrays import EPS, Array, Indices, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
@@ -34,7 +34,8 @@ from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
 from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
-from krein.factorization.correction import CORRECTIONS, check_correction
+from krein.factorization.bases import STORAGE
+from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
 from krein.kernels.names import check_beside, kernel_for
@@ -51,7 +52,7 @@ from krein.kernels.validation import (
     warn_of_no_contrast,
 )
 from krein.pieces.rows import RowPieces
-from krein.policy import Policy, check_policy
+from krein.policy import Policy, check_correction, check_options, check_policy
 from krein.threads import small_products
 
 __all__ = [
@@ -261,7 +262,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _check_shared(self) -> None:
         """Refuse a shared parameter that is out of range, also where this fit would not use it."""
         check_policy(self.policy)
-        check_options(vars(self))
+        check_options(vars(self), COUPLINGS, STORAGE)
         if not is_number(self.degree) or self.degree < 0.0:
             raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
         if not is_number(self.coef0):

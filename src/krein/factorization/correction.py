@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, is_number, one_of
+from krein.errors import InputError, one_of
 from krein.factorization.core import is_dense
 from krein.factorization.eigensystem import Eigensystem, eigensystem
 from krein.factorization.factorization import Factorization, check_factorization
 from krein.factorization.spectrum import lanczos
+from krein.policy import check_correction
 
-__all__ = ["CORRECTIONS", "changed", "check_correction", "correct", "psd_shift", "split"]
+__all__ = ["CORRECTIONS", "changed", "correct", "psd_shift", "split"]
 
 CORRECTIONS = ("none", "shift", "clip", "flip", "square")
-# The negative part may count by at most this weight. What a larger one would do, a multiple of -K does as well.
-LARGEST_WEIGHT = 1e6
 
 
 def psd_shift(f: Factorization) -> float:
@@ -143,20 +142,6 @@ def correct(
     system = _decomposed(f, how)
     values, shift = changed(how, system.values, f.shift)
     return f.with_core(system.core(values), shift)
-
-
-def check_correction(name: str, how: Any, choices: tuple[str, ...]) -> None:
-    """Raise InputError, listing the choices, unless ``how`` is one of them or the weight of the negative part."""
-    if isinstance(how, str) and how in choices:
-        return
-    if "clip" not in choices:
-        one_of(name, how, choices)
-    if not (is_number(how) and 0.0 <= how <= LARGEST_WEIGHT):
-        known = ", ".join(map(repr, choices))
-        raise InputError(
-            f"{name} must be one of {known}, or a number from 0 to {LARGEST_WEIGHT:g}, by which the negative part "
-            f"counts; got {how!r}."
-        )
 
 
 def changed(how: str | float, values: Array, shift: float) -> tuple[Array, float]:

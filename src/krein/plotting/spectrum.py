@@ -11,8 +11,9 @@ import numpy as np
 from krein.approximation import Approximation
 from krein.arrays import EPS, Array
 from krein.factorization import Factorization
-from krein.factorization.correction import CORRECTIONS, changed, check_correction, correct
+from krein.factorization.correction import CORRECTIONS, changed, correct
 from krein.plotting.canvas import DARK, LINES, approximation_of, axes_for, fit_inside, legend_above
+from krein.policy import check_correction
 
 __all__ = ["SpectrumDisplay", "linear_up_to"]
 
