@@ -410,7 +410,7 @@ def compressed(
         stored.append(B)
         maps.append(A)
         turns.append(T)
-    moved = core if name in ("float64", "float32") else congruent(core, turns, ranks)
+    moved = core if name == "float64" else congruent(core, turns, ranks)
     moved = to_dense(moved) if dense else moved
     return Factorization.from_blocks(stored, moved, order, shift, None if name == "float64" else maps), turns
 
