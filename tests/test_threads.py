@@ -78,6 +78,28 @@ def test_tasks_run_side_by_side_with_one_blas_thread_each():
     assert seen == [(1, 1), (1, 1)]
 
 
+def large_in_a_task():
+    with threads.large_products(5000):
+        return max(blas_threads())
+
+
+def test_large_matrices_are_factorized_with_all_threads_of_the_call():
+    with threadpool_limits(2, "blas"):
+        with threads.large_products(5000):
+            assert max(blas_threads()) == 2  # no call is under way: nothing is changed
+        with threads.using(None):
+            threads.small_products()
+            assert max(blas_threads()) == 1
+            with threads.large_products(10):
+                assert max(blas_threads()) == 1
+            with threads.large_products(5000):
+                assert max(blas_threads()) == 2
+            assert max(blas_threads()) == 1
+            seen = threads.each(large_in_a_task, [(), ()])
+        assert seen == [1, 1]  # the other task has the other core
+        assert max(blas_threads()) == 2
+
+
 def test_the_first_error_of_a_task_is_raised():
     def task(i):
         if i >= 5:

@@ -26,6 +26,8 @@ __all__ = ["check_n_jobs", "each", "large_products", "n_threads", "small_product
 T = TypeVar("T")
 # The tasks of `each` are handed out in about this many runs for each thread, so that none of them waits long.
 RUNS_PER_THREAD = 8
+# Matrices of at least this many rows are factorized with all threads of BLAS.
+LARGE_MATRIX = 1000
 
 
 class _Call:
@@ -82,10 +84,13 @@ def small_products() -> None:
 
 
 @contextmanager
-def large_products() -> Iterator[None]:
-    """Give BLAS all threads of the call: for a factorization of a matrix of a thousand rows or more."""
-    with _limits.at_most(n_threads()):
+def large_products(n_rows: int) -> Iterator[None]:
+    """Give BLAS all threads of the call that is under way, to factorize a matrix of so many rows, if it is large."""
+    if _call.get() is None or n_rows < LARGE_MATRIX:
         yield
+    else:
+        with _limits.at_most(n_threads()):
+            yield
 
 
 def each(task: Callable[..., T], arguments: Iterable[tuple[Any, ...]], serial: bool = False) -> list[T]:

@@ -7,6 +7,7 @@ import scipy.linalg
 
 from krein.arrays import EPS, Array
 from krein.errors import IndefiniteError, InputError
+from krein.threads import large_products
 
 __all__ = [
     "eigh",
@@ -26,7 +27,8 @@ def solve(M: Array, b: Array, t: float) -> Array:
         return np.zeros(b.shape)
     moved = M + t * np.eye(len(M))
     try:
-        factor = scipy.linalg.cho_factor(moved, check_finite=False)
+        with large_products(len(M)):
+            factor = scipy.linalg.cho_factor(moved, check_finite=False)
         if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
             return np.asarray(scipy.linalg.cho_solve(factor, b))
     except scipy.linalg.LinAlgError:  # indefinite matrices are solved by eigenvalues below
@@ -40,7 +42,8 @@ def solve(M: Array, b: Array, t: float) -> Array:
 def eigh(M: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and eigenvectors; those of a diagonal matrix are read off."""
     if not is_diagonal(M):
-        return np.linalg.eigh(M)
+        with large_products(len(M)):
+            return np.linalg.eigh(M)
     order = np.argsort(np.diagonal(M), kind="stable")
     vectors = np.zeros(M.shape)
     vectors[order, np.arange(len(M))] = 1.0
@@ -57,7 +60,8 @@ def has_cholesky(M: Array, t: float) -> bool:
     if is_diagonal(M):
         return bool(np.all(np.diagonal(M) + t > 0.0))
     try:
-        scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
+        with large_products(len(M)):
+            scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
     except scipy.linalg.LinAlgError:
         return False
     return True
