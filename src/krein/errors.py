@@ -164,8 +164,8 @@ def positive(asker: object, name: str, value: Any) -> float:
     if is_number(value) and value >= sys.float_info.min:  # smaller numbers have few digits
         return float(value)
     raise InputError(
-        f"{type(asker).__name__} needs {name} to be a positive finite number of at least 2.3e-308; got {value!r}. "
-        "Rescale the data."
+        f"{type(asker).__name__} needs {name} to be a positive finite number of at least 2.3e-308; got {value!r}."
+        + (" Rescale the data." if is_number(value) and value >= 0.0 else "")
     )
 
 

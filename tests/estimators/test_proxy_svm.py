@@ -65,3 +65,14 @@ def test_three_classes_have_a_proxy_for_each_pair():
 def test_what_it_does_not_have_is_refused(given, message):
     with pytest.raises(InputError, match=message):
         krein.ProxySVC(**given).fit(X, Y)
+
+
+def test_what_it_does_not_have_is_refused_in_words():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = X[:, 0] * X[:, 1] > 0
+    with pytest.raises(krein.InputError, match=r"ProxySVC has no probabilities.*CalibratedClassifierCV"):
+        krein.ProxySVC(probability=True).fit(X, y)
+    with pytest.raises(krein.InputError, match=r"rho to be a positive finite number of at least 2\.3e-308; got 'x'\.$"):
+        krein.ProxySVC(rho="x").fit(X, y)
+    with pytest.warns(krein.KreinWarning, match=r"ProxySVC uses correction='proxy'\.$"):
+        krein.ProxySVC(kernel="sigmoid", gamma=1.0).fit(X, y)

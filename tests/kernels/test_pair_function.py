@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pickle
+import threading
 from functools import cache, partial
 
 import numpy as np
@@ -187,6 +188,19 @@ def test_processes_give_the_same_bits(monkeypatch):
     machines = [krein.SVC(kernel=functions[1], n_jobs=n, random_state=0).fit(WORDS, LABELS) for n in (1, 2)]
     assert [machine._kernel.n_jobs for machine in machines] == [1, 2]
     assert np.array_equal(*(machine.decision_function(WORDS) for machine in machines))
+
+
+def test_a_function_that_other_processes_cannot_get_says_so(monkeypatch):
+    monkeypatch.setattr(pair_function, "SERIAL_SECONDS", 0.0)
+    lock = threading.Lock()
+
+    def locked(a, b):
+        with lock:
+            return jaccard(a, b)
+
+    with pytest.raises(krein.KernelError, match=r"cannot be sent to other processes: .*lock.*n_jobs=1"):
+        krein.SVC(kernel=locked, n_jobs=2).fit(WORDS, LABELS)
+    assert krein.SVC(kernel=locked, n_jobs=1, random_state=0).fit(WORDS, LABELS).score(WORDS, LABELS) > 0.9
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

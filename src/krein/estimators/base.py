@@ -512,10 +512,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return
         unchanged = how == "none" and not self._needs_psd
         used = "it as it is, correction='none', and needs no psd matrix" if unchanged else f"correction={how!r}"
+        others = ", ".join(repr(c) for c in self._corrections if c not in ("auto", how))
         warn(
             f"{kernel!r} gave an indefinite matrix: {count} eigenvalues are negative, the smallest {smallest:.3g}. "
-            f"{type(self).__name__} uses {used}; "
-            f"there are also {', '.join(repr(c) for c in self._corrections if c not in ('auto', how))}."
+            f"{type(self).__name__} uses {used}{'; there are also ' + others if others else ''}."
         )
 
     def _settle_exactly(self, K: Array, kernel: Kernel, auto: str) -> None:

@@ -60,7 +60,7 @@ class KernelLogisticRegression(ScoredOutside, ClassifierMixin, KernelMachine):  
         intercept, are within ``tol * sqrt(k(x, x))`` of the optimum then.
     max_iter : int, default=100
         Most steps of Newton's method.
-    correction : {"auto", "none", "clip", "flip", "square"}, default="auto"
+    correction : {"auto", "none", "clip", "flip", "square"} or float, default="auto"
         How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
         validated score. There is no "shift": it would give each training row a value of its own that new objects lack.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \

@@ -50,7 +50,7 @@ class MEKA(KernelTransformer):
     sparse_output : bool or "auto", default=False
         Return a CSR matrix. "auto" does so if it takes at most half the memory, which requires a core of several groups
         of blocks without couplings between them.
-    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+    correction : {"auto", "none", "shift", "clip", "flip", "square"} or float, default="auto"
         Treatment of an indefinite kernel, whose matrix is not one of inner products. "auto" is "flip". With "none",
         negative eigenvalues are an error. "shift" gives the features of "clip", with a warning: a shift changes only
         the similarity of an object to itself, which features cannot represent.

@@ -45,9 +45,10 @@ class ProxySVC(Classifier):
         Penalty of the squared distance between the proxy and K. With a smaller one the proxy moves further towards the
         labels.
     correction : {"proxy"}, default="proxy"
-    C, class_weight, decision_function_shape, break_ties, multi_class, probability, tol, max_iter
+    C, class_weight, decision_function_shape, break_ties, multi_class, tol, max_iter
         See `krein.SVC`. ``max_iter`` is the number of Newton steps of a dual, -1 for 200. ``refine``, ``shrinking`` and
-        ``cache_size`` belong to solvers that this machine does not use.
+        ``cache_size`` belong to solvers that this machine does not use. ``probability`` must be False; scikit-learn's
+        `CalibratedClassifierCV` has probabilities of any classifier.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.
@@ -88,6 +89,11 @@ shape_fit_, converged_, gap_, gap_paths_
     def _check_solver(self) -> None:
         super()._check_solver()
         positive(self, "rho", self.rho)
+        if self.probability:
+            raise InputError(
+                "ProxySVC has no probabilities of its own. Leave probability at False, and wrap it in scikit-learn's "
+                "CalibratedClassifierCV."
+            )
         if self.refine == "exact":
             raise InputError("refine='exact' needs a psd kernel; ProxySVC learns a matrix. Leave it at its default.")
 

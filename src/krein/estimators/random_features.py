@@ -81,7 +81,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     They do not depend on the data, so a fit costs nothing and features can be computed row by row. The error of an
     entry falls as 1 / sqrt(n_components), more slowly than that of `krein.MEKA`, which follows the data. For the RBF
-    kernel alone, with method="dense", this is `sklearn.kernel_approximation.RBFSampler`.
+    kernel with method="dense" the method is that of `sklearn.kernel_approximation.RBFSampler`.
 
     Parameters
     ----------

@@ -352,9 +352,9 @@ class KernelRidge(ScoredOutside, MultiOutputMixin, RegressorMixin, _Ridge):  # t
         the leave-one-out squared error. That error is exact, and one eigendecomposition gives it for all alphas.
     alphas : array, default=None
         Candidates of ``alpha="loo"``. By default 21 values from 1e-8 to 100 times the mean of k(x, x).
-    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+    correction : {"auto", "none", "shift", "clip", "flip", "square"} or float, default="auto"
         How an indefinite matrix is made psd. "auto" takes the one of "flip", "clip" and "square" with the best
-        validated score. "shift" has the same effect as a larger alpha.
+        validated score. "shift" has the same effect as a larger alpha. A number is the weight of the negative part.
     variance : float or None, default=None
         Mean square that the predictions of the training rows shall have: the variance constraint of Oglic and Gärtner
         (2018), by which a fit to centred targets does not shrink towards 0. The solution is ridge with another alpha,
@@ -372,7 +372,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         The training objects, or the precomputed matrix. Rows of weight 0 are left out. If similarities to landmarks are
         features (``route_``), these are the landmarks.
     alpha_ : float or array
-        The alpha that was used.
+        The alpha that was used; that of the penalty, where a ``variance`` is given too.
     alphas_ : array of shape (n_alphas,) or None
         The candidates of ``alpha="loo"``.
     loo_scores_ : array of shape (n_alphas,) or (n_alphas, n_targets), or None
@@ -454,7 +454,7 @@ class KernelRidgeClassifier(ScoredOutside, ClassifierMixin, _Ridge):  # type: ig
         Weights of the classes, as in `sklearn.linear_model.RidgeClassifier`.
     alphas : array, default=None
         Candidates of ``alpha="loo"``. By default 15 values from 1e-5 to 100 times the mean of k(x, x).
-    correction : {"auto", "none", "shift", "clip", "flip", "square"}, default="auto"
+    correction : {"auto", "none", "shift", "clip", "flip", "square"} or float, default="auto"
         See `KernelRidge`.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir

@@ -613,10 +613,11 @@ class SVC(Classifier):
         rows.
     warm_start : bool, default=False
         Start from the dual solution of the last fit, for a path of C on the same rows.
-    correction : {"auto", "none", "shift", "clip", "flip", "square", "krein"}, default="auto"
-        How an indefinite matrix is made psd. "krein" trains the SVM of the Krein space: it solves the dual of |K| and
-        maps the solution back, so that new objects are compared by the indefinite kernel itself. "none" keeps the
-        dual, which is not convex, and finds a stationary point as LIBSVM does, up to 3000 rows.
+    correction : {"auto", "none", "shift", "clip", "flip", "square", "krein"} or float, default="auto"
+        How an indefinite matrix is made psd. A number is the weight of its negative part. "krein" trains the SVM of the
+        Krein space: it solves the dual of |K| and maps the solution back, so that new objects are compared by the
+        indefinite kernel itself. "none" keeps the dual, which is not convex, and finds a stationary point as LIBSVM
+        does, up to 3000 rows.
     kernel, gamma, degree, coef0, kernel_params, n_blocks, rank, coupling, drop, max_error, max_memory, dtype, \
 approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         See `krein.estimators.base.KernelMachine`.

@@ -8,6 +8,7 @@ bound to data: it is asked once with two collections, and if that gives no matri
 from __future__ import annotations
 
 import itertools
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -191,7 +192,15 @@ class PairFunction(FromCallable):
         else:
             run = Parallel(n_jobs=n_processes, backend="loky", return_as="generator")
             found = run(delayed(_evaluated)(*task(part)) for part in parts)
-        yield from zip(parts, found, strict=True)
+        try:
+            yield from zip(parts, found, strict=True)
+        except pickle.PicklingError as error:
+            # joblib's cause is the text of a traceback between quotation marks; its last line is the reason
+            reason = str(error.__cause__ or error).rstrip('\n "').splitlines()[-1]
+            raise KernelError(
+                f"{self!r} cannot be sent to other processes: {reason}. Pass n_jobs=1, or leave out what cannot be "
+                "pickled, such as locks and open files."
+            ) from error
 
     def _explained(self, left: list[Any], i: int, right: list[Any], j: int) -> KernelError:
         """Return the error of a pair, with the places of its objects among those of the fit, or else in this call."""
