@@ -305,7 +305,7 @@ def report(found: list[dict[str, str]], stages: list[dict[str, str]], request: R
     for r in stages:
         numbers = [f"{float(r[c]):.2f}" if r[c] else "" for c in STAGES[3:]]
         lines.append(f"| {r['data']} | {r['n']} | {r['stage']} | {' | '.join(numbers)} |")
-    draw(stages, request.out / "limit.png")
+    draw(stages, request.output / "limit.png")
     return "\n".join(lines) + "\n"
 
 
