@@ -107,7 +107,7 @@ def two_bases(X, kernel, split, rank, n_landmarks, seed=0):
         found = sketch(X, members, n_landmarks, "uniform", evaluator, stream(seed, 1, i))
         Q, signs, extension = nystrom(X, members, rank, found, evaluator, np.float64)
         U, R = orthonormalise(Q)
-        bases.append(sampled_whole(Basis(members, U, R, np.diag(signs), extension)))
+        bases.append(sampled_whole(Basis(members, U, R, np.diag(signs), extension, min(len(members), 3 * rank))))
     return bases, evaluator
 
 
@@ -151,6 +151,15 @@ def test_entries_are_three_ranks_by_three_ranks():
     assert evaluator.n_evaluations - before == min(12, 18) * min(188, 18)
 
 
+def test_a_kernel_of_lower_rank_is_sampled_by_the_rank_that_was_asked_for():
+    X = np.random.default_rng(0).standard_normal((200, 3))
+    make = partial(krein.approximate, X, krein.Linear(), n_blocks=2, coupling="pairwise", random_state=0)
+    three, ten = make(rank=3), make(rank=10)
+    assert ten.factorization.ranks == three.factorization.ranks == (3, 3)
+    landmarks = [sum(len(m.rows) * n for m, n in zip(a.maps, a.partition.sizes, strict=True)) for a in (three, ten)]
+    assert [a.n_evaluations - seen for a, seen in zip((three, ten), landmarks, strict=True)] == [9 * 9, 30 * 30]
+
+
 @pytest.mark.parametrize("scale", [1e-200, 1e-150, 1.0, 1e150, 1e200])
 def test_links_of_huge_and_tiny_kernels(scale):
     X = np.random.default_rng(0).standard_normal((80, 4))
@@ -173,7 +182,7 @@ def test_a_zero_block_and_an_empty_basis_give_nothing():
     X = X + 0.01 * np.random.default_rng(0).standard_normal(X.shape)
     (left, right), evaluator = two_bases(X, krein.TL1(rho=1.0), 10, 3, 6)
     assert not guarded(X, left, right, evaluator, stream(0, 2))[1].any()
-    empty = Basis(np.arange(10), np.zeros((10, 0)), *[np.zeros((0, 0))] * 2, left.extension)
+    empty = Basis(np.arange(10), np.zeros((10, 0)), *[np.zeros((0, 0))] * 2, left.extension, 9)
     before = evaluator.n_evaluations
     for way in (guarded, lambda *args: (None, published(*args))):
         assert way(X, empty, right, evaluator, stream(0, 2))[1].shape == (0, len(right.R))
@@ -192,7 +201,7 @@ def test_a_link_that_would_explode_is_tamed(met):
     U, _ = np.linalg.qr(U)
     X = rng.standard_normal((2 * n, 3))
     evaluator = Evaluator(krein.RBF(gamma=1.0))
-    sides = [Basis(np.arange(n) + i * n, U, np.eye(k), np.eye(k), None) for i in (0, 1)]
+    sides = [Basis(np.arange(n) + i * n, U, np.eye(k), np.eye(k), None, 3 * k) for i in (0, 1)]
     M = guarded(X, *sides, evaluator, stream(5, 2))[1]
     K = krein.RBF(gamma=1.0)(X[:n], X[n:])
     assert np.linalg.norm(M) <= 2.0 * np.linalg.norm(K)

@@ -4,8 +4,8 @@ In: a request with its number of blocks and its ranks. Out: clusters, orthonorma
 `meka` is the algorithm. Part 1 is in `clusters`, Part 2 takes Eq. 4 from `bases.nystrom`, and Part 3 is `link`, Eq. 5,
 by default in its guarded form, `guarded_link`. The guards stand after the algorithm; ``guarded=False`` leaves them out.
 The eigenvectors V and eigenvalues w of the landmarks' similarities are the paper's U_W and Λ_W; U, M are krein's
-orthonormal form of Q, L. Each pair of clusters is fitted on a sample of
-its own, so that the result need not be psd even where the kernel is.
+orthonormal form of Q, L. Each pair of clusters is fitted on a sample of its own, so that the result need not be psd even
+where the kernel is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from krein.kernels import Evaluator, take
 
 __all__ = ["Basis", "Link", "guarded_link", "kept_pairs", "link", "meka", "sampled_block", "sampled_whole"]
 
-# Each pair of clusters is fitted on SAMPLED_PER_RANK * k_i rows and SAMPLED_PER_RANK * k_j columns.
+# Each pair of clusters is fitted on SAMPLED_PER_RANK * k_i rows and SAMPLED_PER_RANK * k_j columns. k_i is the rank that
+# was asked for, also where Q_i has fewer columns because the similarities of its landmarks have a lower rank.
 SAMPLED_PER_RANK = 3
 # Singular values of the sampled Q_i below CUTOFF are not inverted. It is the published code's pinv(Q'Q, 1e-6), whose
 # tolerance is absolute in Matlab: it is meant for kernels with self-similarities near 1.
@@ -56,6 +57,7 @@ class Basis:
     R: Array  # (k_i, k_i)
     L: Array  # (k_i, k_i): diag(sign w); the paper's I if no eigenvalue is negative
     extension: LandmarkMap  # q(x) of new objects x
+    n_sampled: int  # rows that each link of this cluster is fitted on
     shortened: bool = False  # whether the guard on bases left directions out
 
     def Q(self, rows: Indices) -> Array:
@@ -109,7 +111,8 @@ def nystrom_basis(request: Request, clusters: Partition, i: int, rank: int, eval
     Q, signs, extension = nystrom(request.objects, members, rank, found, evaluator, request.working, request.guarded)
     U, R = orthonormalise(Q)
     shortened = U.shape[1] < min(rank, len(found.values))
-    basis = Basis(members, U, R.astype(np.float64), np.diag(signs), extension, shortened)
+    n_sampled = min(len(members), SAMPLED_PER_RANK * rank)
+    basis = Basis(members, U, R.astype(np.float64), np.diag(signs), extension, n_sampled, shortened)
     return sampled_whole(basis) if request.guarded else basis
 
 
@@ -126,12 +129,9 @@ def sampled_block(
     objects: object, left: Basis, right: Basis, evaluator: Evaluator, rng: np.random.Generator
 ) -> tuple[Indices, Indices, Array]:
     """Random rows I_i and I_j of the two clusters, and K[I_i, I_j]."""
-    sizes = [min(len(b.members), SAMPLED_PER_RANK * len(b.R)) for b in (left, right)]
-    rows, cols = (
-        np.sort(rng.choice(len(b.members), m, replace=False)) for b, m in zip((left, right), sizes, strict=True)
-    )
-    if 0 in sizes:  # a cluster on which the kernel is zero has no basis
-        return rows, cols, np.zeros(sizes)
+    rows, cols = (np.sort(rng.choice(len(b.members), b.n_sampled, replace=False)) for b in (left, right))
+    if 0 in (len(left.R), len(right.R)):  # a cluster on which the kernel is zero has no basis
+        return rows, cols, np.zeros((len(rows), len(cols)))
     K = evaluator.block(take(objects, left.members[rows]), take(objects, right.members[cols]))
     return rows, cols, K.astype(np.float64)
 
@@ -180,7 +180,7 @@ def _sketch(
 
 def sampled_whole(basis: Basis) -> Basis:
     """Take Q_i = U_i where Part 3 samples every row: then Eq. 5 is a projection, and no direction is cut off."""
-    if len(basis.members) > SAMPLED_PER_RANK * len(basis.R):
+    if basis.n_sampled < len(basis.members):
         return basis
     extension = replace(basis.extension, transform=right_divide(basis.extension.transform, basis.R))
     return replace(basis, R=np.eye(len(basis.R)), L=basis.R @ basis.L @ basis.R.T, extension=extension)
