@@ -15,7 +15,8 @@ PURPOSES = {
     "preprocessing": "scaling per kernel", "kernels": "similarities, and what X is", "datasets": "data by name",
     "sources": "rows outside memory", "pieces": "visits to rows, checkpoints",
     "report": "HTML pages", "policy": "limits of decisions", "arrays": "types and seeds", "errors": "errors, warnings",
-    "display": "former name of plotting", "bounds": "public name", "truncation": "public name",
+    "threads": "threads of tasks and BLAS", "display": "plotting's old name", "bounds": "public name",
+    "truncation": "public name",
 }  # fmt: skip
 # Sizes in pixels: the picture, a layer, and the margin on the left that holds the arrow.
 WIDTH, LAYER, GAP, MARGIN = 760, 44, 10, 60
@@ -25,7 +26,7 @@ def layers() -> list[list[str]]:
     """The rooms of each layer, highest first."""
     contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").split("\nlayers = [")[1].split("]")[0]
     found = [line.strip().strip('",') for line in contract.splitlines() if line.strip().startswith('"')]
-    return [[room.strip() for room in layer.split("|")] for layer in [BESIDE, *found] if layer != "__main__"]
+    return [[room.strip() for room in layer.split("|")] for layer in [BESIDE, *found]]
 
 
 def picture() -> str:
