@@ -4,8 +4,8 @@ In: a request with its number of blocks and its ranks. Out: clusters, orthonorma
 `meka` is the algorithm. Part 1 is in `clusters`, Part 2 takes Eq. 4 from `bases.nystrom`, and Part 3 is `link`, Eq. 5,
 by default in its guarded form, `guarded_link`. The guards stand after the algorithm; ``guarded=False`` leaves them out.
 The eigenvectors V and eigenvalues w of the landmarks' similarities are the paper's U_W and Λ_W; U, M are krein's
-orthonormal form of Q, L. Each pair of clusters is fitted on a sample of its own, so that the result need not be psd even
-where the kernel is.
+orthonormal form of Q, L. Each pair of clusters is fitted on a sample of its own, so that the result need not be psd
+even where the kernel is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from krein.kernels import Evaluator, take
 
 __all__ = ["Basis", "Link", "guarded_link", "kept_pairs", "link", "meka", "sampled_block", "sampled_whole"]
 
-# Each pair of clusters is fitted on SAMPLED_PER_RANK * k_i rows and SAMPLED_PER_RANK * k_j columns. k_i is the rank that
-# was asked for, also where Q_i has fewer columns because the similarities of its landmarks have a lower rank.
+# Each pair of clusters is fitted on SAMPLED_PER_RANK * k_i rows and SAMPLED_PER_RANK * k_j columns. k_i is the rank
+# that was asked for, also where Q_i has fewer columns because the similarities of its landmarks have a lower rank.
 SAMPLED_PER_RANK = 3
 # Singular values of the sampled Q_i below CUTOFF are not inverted. It is the published code's pinv(Q'Q, 1e-6), whose
 # tolerance is absolute in Matlab: it is meant for kernels with self-similarities near 1.
