@@ -93,6 +93,32 @@ def test_numbers_text_and_gaps_in_a_table_are_dealt_with_and_said(tmp_path: Path
     assert model.columns == ("a", "kind")
 
 
+def test_a_table_with_ids_notes_dates_and_gaps_is_learned_and_what_was_left_out_is_said(tmp_path: Path) -> None:
+    """Of more than 100 texts the most frequent become columns, and the counts in the notes are those of the file."""
+    rng = np.random.default_rng(0)
+    n = 180
+    x = rng.normal(size=n)
+    town = rng.choice([f"town {i}" for i in range(130)], n)
+    town[:130] = [f"town {i}" for i in range(130)]
+    numbers = ["" if i % 20 == 0 else f"{v:.4f}" for i, v in enumerate(x)]
+    days = ["" if i % 15 == 0 else f"20{i // 28:02}-01-{1 + i % 28:02}" for i in range(n)]
+    rows = [[f"C{i}", numbers[i], town[i], days[i], "yes" if x[i] > 0 else "no"] for i in range(n)]
+    table = written(tmp_path / "shop.csv", ["id", "x", "town", "day", "bought"], rows)
+    result = krein_("fit", table, "--target", "bought", "--folds", "0", "-p", "correction=flip", "--json")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["notes"][:2] == [
+        "id: text, different in every row, left out",
+        "day: text, different in every row, missing in 12, left out",
+    ]
+    inspected = krein_("inspect", table, "--target", "bought", "--max-evaluations", "20000")
+    assert inspected.exit_code == 0, inspected.output
+    assert "town: text, 130 categories; one column for each of the " in inspected.stdout
+    predicted = krein_("predict", table.with_suffix(".krein"), table)
+    assert "x: missing in 9 of 180 rows" in predicted.stderr
+    assert float(re.findall(r"accuracy ([\d.]+) %", predicted.stderr)[0]) > 85
+
+
 def test_texts_are_compared_as_texts(tmp_path: Path) -> None:
     pytest.importorskip("rapidfuzz")
     rng = np.random.default_rng(0)

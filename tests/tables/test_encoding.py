@@ -7,7 +7,8 @@ import pytest
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from krein.errors import InputError
-from krein.tables.encoding import encoder_for
+from krein.kernels import Gower
+from krein.tables.encoding import encoder_for, mixed_encoder_for, usable_columns
 from krein.tables.reading import Frame, with_zero_columns
 
 RNG = np.random.default_rng(0)
@@ -47,28 +48,74 @@ def test_one_word_among_numbers_is_named():
     column = np.array([*map(str, A[:40].tolist()), "oops"], dtype=object)
     assert "40 of its 41 values are numbers, but 'oops' is not" in encoder_for(Frame(("a",), (column,))).notes[0]
     many = np.array([*map(str, range(300)), "oops"], dtype=object)
-    with pytest.raises(InputError, match=r"301 different texts.*'oops' is not. Leave it out with --drop a.$"):
-        encoder_for(Frame(("a",), (many,)))
+    with pytest.raises(
+        InputError, match=r"a: text, different in every row, left out; 300 .*'oops' is not.*--kernel edit"
+    ):
+        usable_columns(Frame(("a",), (many,)))
 
 
-def test_texts_of_no_use_are_said_to_be():
-    notes = encoder_for(Frame(("a", "b"), (np.full(3, "x", dtype=object), np.array(list("xyz"), dtype=object)))).notes
-    assert notes == (
-        "a: the same text in every row, of no use",
-        "b: text, 3 categories, one column each, different in every row: of no use as such",
+def test_columns_of_no_use_are_left_out_and_named():
+    frame = Frame(
+        ("id", "day", "none", "empty", "same", "b"),
+        (
+            np.array([f"C{i}" for i in range(50)], dtype=object),
+            np.array(["", *(f"2024-02-{i:02}" for i in range(1, 50))], dtype=object),
+            np.full(50, np.nan),
+            np.full(50, "", dtype=object),
+            np.full(50, "x", dtype=object),
+            B,
+        ),
     )
+    kept, notes = usable_columns(frame)
+    assert kept.names == ("same", "b")
+    assert notes == (
+        "id: text, different in every row, left out",
+        "day: text, different in every row, missing in 1, left out",
+        "none: missing in every row, left out",
+        "empty: missing in every row, left out",
+    )
+    assert encoder_for(kept).notes[0] == "same: the same text in every row, of no use"
+    with pytest.raises(InputError, match=r"No column is left to learn from, after the target"):
+        usable_columns(Frame((), ()))
+
+
+def test_only_the_most_frequent_of_many_texts_become_columns():
+    words = np.array([f"w{i}" for i in range(1, 151) for _ in range(i)] + ["once", ""], dtype=object)
+    encoder = encoder_for(Frame(("w",), (words,)))
+    theirs = OneHotEncoder(sparse_output=False, max_categories=101).fit_transform(words[:, None].astype(str))
+    np.testing.assert_array_equal(encoder(Frame(("w",), (words,))), theirs[:, :-1])  # theirs has one for the others
+    rest = sum(range(1, 51)) + 2
+    assert (
+        f"152 categories; one column for each of the 100 most frequent, none for the others, in {rest} of"
+        in (encoder.notes[0])
+    )
+    few = np.array(["twice", "twice", *(f"w{i}" for i in range(200))], dtype=object)
+    assert encoder_for(Frame(("w",), (few,))).names == ("w=twice",)
 
 
 def test_missing_numbers_and_unknown_categories_are_counted():
     encoder = encoder_for(Frame(("a", "b"), (A, B)))
     new = Frame(("b", "a"), (np.array(["red", "green", ""], dtype=object), np.array([1.0, np.nan, np.nan])))
-    assert encoder.count_unknown(new) == {"a": 2, "b": 1}
-    assert encoder.describe_unknown({"a": 2, "b": 1}, 3) == [
-        f"a: missing in 2 of 3 rows, replaced by the median {np.median(A):g}",
-        "b: 1 of 3 rows hold none of the categories the model was fitted on",
+    counts = encoder.count_unknown(new)
+    assert counts == {("a", "missing"): 2, ("b", "unknown"): 1}
+    assert encoder.describe_unknown(counts + counts, 6) == [
+        f"a: missing in 4 of 6 rows, replaced by the median {np.median(A):g}",
+        "b: 2 of 6 rows hold none of the categories that the model knows",
     ]
     long = encoder_for(Frame(("b",), (np.array(["1000001", "x"], dtype=object),)))
     assert long.count_unknown(Frame(("b",), (np.array([1000001.0]),))) == {}
+
+
+def test_a_missing_text_is_no_unknown_category():
+    new = Frame(("b",), (np.array(["red", "green", "", ""], dtype=object),))
+    full = Frame(("b",), (np.array(["red", "blue", "red"], dtype=object),))
+    for encoder, said in [
+        (encoder_for(full), "taken for none of the categories"),
+        (mixed_encoder_for(full), "left out where two rows are compared"),
+    ]:
+        counts = encoder.count_unknown(new)
+        assert counts == {("b", "missing"): 2, ("b", "unknown"): 1}
+        assert encoder.describe_unknown(counts, 4)[0] == f"b: missing in 2 of 4 rows, {said}"
 
 
 @pytest.mark.parametrize("values", [1, 100, 1 << 22])
@@ -110,17 +157,16 @@ def test_the_work_grows_with_the_number_of_columns_and_not_with_its_square():
     assert comparisons(400) <= 20 * 400
 
 
-@pytest.mark.parametrize(
-    ("column", "match"),
-    [
-        (np.full(50, np.nan), "missing in every row"),
-        (np.append(A[1:], np.inf), "infinite"),
-        (np.array([f"t{i}" for i in range(300)], dtype=object), "300 different texts"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(column, match):
-    with pytest.raises(InputError, match=match):
-        encoder_for(Frame(("a",), (column,)))
+def test_infinite_numbers_are_refused():
+    with pytest.raises(InputError, match="infinite"):
+        encoder_for(Frame(("a",), (np.append(A[1:], np.inf),)))
+
+
+def test_a_column_without_values_in_these_rows_is_constant():
+    """As in one part of a cross-validation."""
+    frame = Frame(("a", "c"), (A, np.full(50, np.nan)))
+    np.testing.assert_array_equal(encoder_for(frame)(frame)[:, 1], 0.0)
+    assert np.isfinite(Gower().bind(mixed_encoder_for(frame)(frame))(mixed_encoder_for(frame)(frame))).all()
 
 
 def test_other_columns_than_the_fits_are_refused():

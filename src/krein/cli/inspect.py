@@ -115,7 +115,7 @@ def _objects_and_kernel(
     import numpy as np
 
     from krein.kernels.names import kernel_for
-    from krein.tables.encoding import encoder_for, mixed_encoder_for
+    from krein.tables.encoding import encoder_for, mixed_encoder_for, usable_columns
     from krein.tables.model import (
         SPHERE_KERNELS,
         TABLE_KERNELS,
@@ -144,11 +144,12 @@ def _objects_and_kernel(
             text_kernel(kernel, params),
             options.unused_columns(frame, text, kernel),
         )
+    frame, left_out = usable_columns(frame)
     if kernel in TABLE_KERNELS:
         encoder = mixed_encoder_for(frame)
-        return encoder(frame), table_kernel(kernel, params), encoder.notes
+        return encoder(frame), table_kernel(kernel, params), (*left_out, *encoder.notes)
     check_scale(kernel, scale)
     encoder = encoder_for(frame, scale)
     X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)
     gamma = given.get("gamma", "scale")  # gamma and coef0 have the defaults of krein fit
-    return X, kernel_for(kernel, X, gamma=gamma, coef0=0.0, params=params), encoder.notes
+    return X, kernel_for(kernel, X, gamma=gamma, coef0=0.0, params=params), (*left_out, *encoder.notes)

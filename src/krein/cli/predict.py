@@ -114,7 +114,7 @@ class _Tally:
     def __init__(self, model: Model) -> None:
         self.model, self.rows, self.known, self.right = model, 0, 0, 0
         self.sums = [0.0, 0.0, 0.0]  # of y - offset, of (y - offset)², of the squared errors
-        self.unknown: Counter[str] = Counter()
+        self.unknown: Counter[tuple[str, str]] = Counter()
         labels = [str(label) for label in getattr(model.estimator, "classes_", ())]
         self.labels: dict[Any, str] = {number: label for label in labels if (number := _number(label)) is not None}
         self.labels |= {label: label for label in labels}

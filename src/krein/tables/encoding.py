@@ -2,7 +2,8 @@
 
 In: a `Frame`. Out: an (n, d) array. Missing numbers become the median of their column, then numbers are centred and
 scaled. A column of text becomes one column per category. `Encoder.notes` says what was done. For `krein.Gower`, which
-compares columns as they are, the rows are `MixedRows` instead.
+compares columns as they are, the rows are `MixedRows` instead. `usable_columns` leaves out columns without information,
+once for all rows, so that all parts of a cross-validation have the same columns.
 
 The learned values are plain dataclasses rather than scikit-learn's transformers, so that a model file can be loaded
 without executing anything in it. Numeric columns are processed as matrices, not one by one.
@@ -10,9 +11,10 @@ without executing anything in it. Numeric columns are processed as matrices, not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,13 +24,15 @@ from krein.kernels.mixed_rows import Column as MixedColumn
 from krein.kernels.mixed_rows import MixedRows
 from krein.tables.reading import Column, Frame, is_text
 
-__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for"]
+__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for", "usable_columns"]
 
 SCALES = ("standard", "minmax", "none")
-# A text column with more than MAX_CATEGORIES different values is refused.
+# The MAX_CATEGORIES most frequent values of a text column become columns; the others are 0 in each of them.
 MAX_CATEGORIES = 100
 # Numeric columns are processed in blocks of at most BLOCK_VALUES values, or one column if that is longer.
 BLOCK_VALUES = 1 << 22
+# What becomes of a missing value where columns are compared as they are, in words.
+NOT_COMPARED = "left out where two rows are compared"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class Numbers:
     centre: float
     scale: float
 
+    @property
+    def replacement(self) -> str:
+        """What becomes of a missing value, in words."""
+        return f"replaced by the median {self.fill:g}"
+
 
 @dataclass(frozen=True)
 class Categories:
@@ -47,6 +56,7 @@ class Categories:
 
     name: str
     values: tuple[str, ...]
+    replacement: ClassVar[str] = "taken for none of the categories"
 
     def codes(self, column: Column) -> Indices:
         """Return the position of each value among the categories, -1 for an unknown one."""
@@ -120,41 +130,70 @@ class Encoder:
             for name in ((c.name,) if isinstance(c, Numbers) else (f"{c.name}={v or 'missing'}" for v in c.values))
         )
 
-    def count_unknown(self, frame: Frame) -> dict[str, int]:
-        """Return, per column, the number of missing numbers or unknown categories, where there are any."""
-        counts: dict[str, int] = {}
+    def count_unknown(self, frame: Frame) -> Counter[tuple[str, str]]:
+        """Return how many values of each column are "missing" or "unknown": keys are the column and that word.
+
+        Missing text is not counted where the fit had it too and it is a category of its own.
+        """
+        counts: Counter[tuple[str, str]] = Counter()
         for names, values in _blocks(frame, [c.name for c in self.columns if isinstance(c, Numbers)]):
-            counts |= zip(names, np.isnan(values).sum(axis=1).tolist(), strict=True)
+            missing = np.isnan(values).sum(axis=1).tolist()
+            counts.update({(name, "missing"): n for name, n in zip(names, missing, strict=True)})
         for column in self.columns:
             if isinstance(column, Categories):
-                counts[column.name] = int(np.sum(column.codes(frame[column.name]) < 0))
-        return {name: n for name, n in counts.items() if n}
+                words = Counter(column.words(frame[column.name]))
+                for value in column.values:
+                    del words[value]
+                counts[column.name, "missing"] = words.pop("", 0)
+                counts[column.name, "unknown"] = words.total()
+        return +counts
 
-    def describe_unknown(self, counts: dict[str, int], n_rows: int) -> list[str]:
-        """Return a sentence for each column of ``counts``, which are those of `count_unknown` in ``n_rows`` rows."""
-        return [
-            f"{c.name}: {counts[c.name]} of {n_rows} rows hold none of the categories the model was fitted on"
-            if isinstance(c, Categories)
-            else _about_missing(c.name, counts[c.name], n_rows, None if self.mixed else c.fill)
-            for c in self.columns
-            if c.name in counts
-        ]
+    def describe_unknown(self, counts: Counter[tuple[str, str]], n_rows: int) -> list[str]:
+        """Return a sentence for each count of `count_unknown` in ``n_rows`` rows."""
+        lines = []
+        for column in self.columns:
+            if n := counts[column.name, "missing"]:
+                lines.append(_about_missing(column.name, n, n_rows, NOT_COMPARED if self.mixed else column.replacement))
+            if n := counts[column.name, "unknown"]:
+                lines.append(f"{column.name}: {n} of {n_rows} rows hold none of the categories that the model knows")
+        return lines
+
+
+def usable_columns(frame: Frame) -> tuple[Frame, tuple[str, ...]]:
+    """Return the frame without columns of no use, and a note about each of these.
+
+    Of no use are columns that are missing in every row, and text that is different in every row: it would make all rows
+    equally unlike each other.
+    """
+    if not frame.names:
+        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
+    notes = {}
+    for name, column in zip(frame.names, frame.columns, strict=True):
+        present = [word for word in column if word] if is_text(column) else column[~np.isnan(column)]
+        if not len(present):
+            notes[name] = f"{name}: missing in every row, left out"
+        elif is_text(column) and 1 < len(present) == len(set(present)):
+            missing = f", missing in {len(column) - len(present)}" if len(present) < len(column) else ""
+            notes[name] = f"{name}: text, different in every row{missing}, left out{_about_numbers(column)}"
+    if len(notes) == len(frame.names):
+        raise InputError(
+            "No column is left to learn from. "
+            + "; ".join([*notes.values()][:5])
+            + ". To compare such texts with each other, use --kernel edit or another kernel of texts."
+        )
+    return frame.without(notes), tuple(notes.values())
 
 
 def mixed_encoder_for(frame: Frame) -> Encoder:
     """Return the encoder that leaves the columns of ``frame`` as they are."""
-    if not frame.names:
-        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
     columns: list[Numbers | Categories] = []
     notes = []
     for name, column in zip(frame.names, frame.columns, strict=True):
         text = is_text(column)
         missing = column == "" if text else np.isnan(column)
         columns.append(Categories(name, tuple(sorted({*column} - {""}))) if text else Numbers(name, 0.0, 0.0, 1.0))
-        if missing.all():
-            raise InputError(f"Column {name!r} is missing in every row. Leave it out with --drop {name}.")
         if missing.any():
-            notes.append(_about_missing(name, int(missing.sum()), len(frame), None))
+            notes.append(_about_missing(name, int(missing.sum()), len(frame), NOT_COMPARED))
     return Encoder(tuple(columns), tuple(notes), mixed=True)
 
 
@@ -167,8 +206,6 @@ def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
     scale : {"standard", "minmax", "none"}, default="standard"
         Scale numbers to mean 0 and standard deviation 1, to [0, 1], or not at all.
     """
-    if not frame.names:
-        raise InputError("No column is left to learn from, after the target and what --drop leaves out.")
     learned: dict[str, Numbers | Categories] = {}
     notes: dict[str, str] = {}
     constant: list[str] = []
@@ -177,21 +214,18 @@ def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
         n_missing = np.isnan(values).sum(axis=1)
         fill = np.median(values, axis=1)
         for i in np.flatnonzero(n_missing):
-            if n_missing[i] == len(frame):
-                raise InputError(f"Column {names[i]!r} is missing in every row. Leave it out with --drop {names[i]}.")
-            fill[i] = np.nanmedian(values[i])
+            fill[i] = np.nanmedian(values[i]) if n_missing[i] < len(frame) else 0.0
             values[i] = np.where(np.isnan(values[i]), fill[i], values[i])
-            notes[names[i]] = _about_missing(names[i], n_missing[i], len(frame), fill[i])
         centre, spread = _centre_and_spread(values, scale)
         constant += [names[i] for i in np.flatnonzero(spread == 0.0)]
         spread[spread == 0.0] = 1.0
-        learned |= {
-            name: Numbers(name, *row)
-            for name, row in zip(names, np.stack([fill, centre, spread], axis=1).tolist(), strict=True)
-        }
-    for name, column in zip(frame.names, frame.columns, strict=True):
-        if is_text(column):
-            learned[name], notes[name] = _categories(name, column)
+        for name, row, n in zip(names, np.stack([fill, centre, spread], axis=1).tolist(), n_missing, strict=True):
+            learned[name] = column = Numbers(name, *row)
+            if n:
+                notes[name] = _about_missing(name, n, len(frame), column.replacement)
+    for name, values in zip(frame.names, frame.columns, strict=True):
+        if is_text(values):
+            learned[name], notes[name] = _categories(name, values)
     listed = [notes[name] for name in frame.names if name in notes]
     if constant:
         listed.append(f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}: constant, of no use")
@@ -230,28 +264,26 @@ def _centre_and_spread(values: Array, scale: str) -> tuple[Array, Array]:
 
 def _categories(name: str, column: Column) -> tuple[Categories, str]:
     """Return the categories of a text column and a note about them."""
-    values = tuple(sorted(set(column.tolist())))
-    numbers = _about_numbers(column)
-    if len(values) > MAX_CATEGORIES:
-        raise InputError(
-            f"Column {name!r} holds {len(values)} different texts, more than the {MAX_CATEGORIES} categories that can "
-            f"become columns{numbers}. Leave it out with --drop {name}"
-            + ("." if numbers else ", or compare the texts with --kernel edit.")
-        )
-    n_missing = int(np.sum(column == ""))
-    note = f"text, {len(values)} categories, one column each"
-    if len(values) == 1:
+    counts = Counter(column.tolist())
+    values = [value for value, _ in counts.most_common(MAX_CATEGORIES)]
+    n_missing = counts[""]
+    note = f"text, {len(counts)} categories, one column each"
+    if len(counts) == 1:
         note = "the same text in every row, of no use"
-    elif len(values) == len(column):
-        note += ", different in every row: of no use as such"
+    elif len(counts) > MAX_CATEGORIES:
+        values = [value for value in values if counts[value] > 1]
+        rest = len(column) - sum(counts[value] for value in values)
+        note = (
+            f"text, {len(counts)} categories; one column for each of the {len(values)} most frequent, none for the "
+            f"others, in {rest} of {len(column)} rows"
+        )
     elif n_missing:
         note += f" (missing in {n_missing} row{'s' * (n_missing != 1)}: a category of its own)"
-    return Categories(name, values), f"{name}: {note}{numbers}"
+    return Categories(name, tuple(sorted(values))), f"{name}: {note}{_about_numbers(column)}"
 
 
-def _about_missing(name: str, n_missing: int, n_rows: int, fill: float | None) -> str:
-    what = "left out where two rows are compared" if fill is None else f"replaced by the median {fill:g}"
-    return f"{name}: missing in {n_missing} of {n_rows} rows, {what}"
+def _about_missing(name: str, n_missing: int, n_rows: int, replacement: str) -> str:
+    return f"{name}: missing in {n_missing} of {n_rows} rows, {replacement}"
 
 
 def _about_numbers(column: Column) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -21,12 +22,12 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 from tqdm import tqdm
 
-from krein.errors import InputError, one_of, warn
+from krein.errors import InputError, KreinWarning, one_of, warn
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
 from krein.kernels import Alignment, EditSimilarity, Gower, JaroWinkler, Kernel, Spectrum
 from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
-from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for
+from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for, usable_columns
 from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
 
 __all__ = [
@@ -206,6 +207,9 @@ def learn(
     named = parameters["kernel"]
     check_scale(named, scale)
     text = text_column(rest, named)
+    left_out: tuple[str, ...] = ()
+    if text is None:
+        rest, left_out = usable_columns(rest)
     if text is not None or named in TABLE_KERNELS:
         made = text_kernel if text is not None else table_kernel
         parameters["kernel"] = made(named, parameters.pop("kernel_params", None) or {})
@@ -222,6 +226,7 @@ def learn(
         encoder = None
         if text is None:
             encoder = mixed_encoder_for(part) if isinstance(kernel, Gower) else encoder_for(part, scale)
+            encoder = replace(encoder, notes=(*left_out, *encoder.notes))
         offset = 0.0 if classes else float(np.mean(y[rows]))
         own = clone(estimator).set_params(kernel=kernel)
         model = Model(own, target, task, text, encoder, named in SPHERE_KERNELS, offset, None)
@@ -238,10 +243,12 @@ def learn(
             for train, test in KFold(CHOICE_FOLDS).split(sample)
             if not classes or len(np.unique(y[sample[train]])) > 1
         ]
-        means = [
-            float(np.mean([rule(y[test], fitted_with(k, train).predict(rest.take(test))) for train, test in parts]))
-            for k in candidates
-        ]
+        with warnings.catch_warnings():  # what is to be said about the kernel that is taken, its fit says again
+            warnings.simplefilter("ignore", KreinWarning)
+            means = [
+                float(np.mean([rule(y[test], fitted_with(k, train).predict(rest.take(test))) for train, test in parts]))
+                for k in candidates
+            ]
         model = fitted_with(candidates[int(np.argmax(means))], rows)
         assert model.encoder is not None
         told = ", ".join(f"{kernel!s} {mean:.4f}" for kernel, mean in zip(candidates, means, strict=True))
