@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, KernelError
@@ -25,6 +24,7 @@ from krein.kernels.counting import note
 from krein.kernels.distances import FromDistances
 from krein.kernels.kernel import Kernel, Traits
 from krein.kernels.similarities import FromCallable, user_written
+from krein.progress import progress_bar
 
 __all__ = ["PairFunction", "pairwise", "takes", "with_processes"]
 
@@ -32,7 +32,7 @@ __all__ = ["PairFunction", "pairwise", "takes", "with_processes"]
 SERIAL_SECONDS = 0.5
 # Each process gets about STRIPS_PER_PROCESS strips of rows, so that none waits long for the last one.
 STRIPS_PER_PROCESS = 16
-# A progress bar appears after BAR_SECONDS.
+# Its bar appears after BAR_SECONDS, since a function of two objects is slow.
 BAR_SECONDS = 1.0
 
 
@@ -132,9 +132,9 @@ class PairFunction(FromCallable):
         values: Array = np.zeros((len(left), len(right)))
         ahead = np.arange(len(left)) if same else np.zeros(len(left), dtype=np.intp)  # where each row begins
         counts = len(right) - ahead
-        with tqdm(
-            total=int(counts.sum()), desc="similarities", unit_scale=True, delay=BAR_SECONDS, leave=False,
-            disable=not self.verbose,
+        with progress_bar(
+            total=int(counts.sum()), what="similarities", verbose=self.verbose, unit_scale=True, delay=BAR_SECONDS,
+            leave=False,
         ) as bar:  # fmt: skip
             try:
                 for part, found in self._strips(left, right, ahead, counts):
