@@ -67,10 +67,12 @@ class Policy:
     landmark_share : float
         Where not all similarities are affordable, at most this share of the objects are landmarks.
     fewest_landmarks : int
-        Similarities are expensive if fewer landmarks than this are affordable within ``matrix_seconds``. Each object is
-        then also compared with its neighbours.
+        Similarities are expensive if fewer landmarks than this are affordable within ``matrix_seconds``. Then either a
+        sample of the objects is compared whole and the others are left out, or each object is compared with fewer
+        landmarks and with its neighbours.
     expensive_share, expensive_landmarks : float, int
-        Where similarities are expensive this share of the objects are landmarks, but no more than this number.
+        Where similarities are expensive this share of all n² is evaluated, but no more for each object than the second
+        number and 100 others.
     loo_rows : int
         ``alpha="loo"`` chooses alpha by leaving out rows of a sample of this size where the exact system is solved.
     feature_dimension : int
@@ -156,7 +158,7 @@ class Policy:
     matrix_memory: float = 2.0**30
     landmark_share: float = 1 / 3
     fewest_landmarks: int = 1000
-    expensive_share: float = 1 / 21
+    expensive_share: float = 0.092
     expensive_landmarks: int = 288
     loo_rows: int = 2000
     feature_dimension: int = 400

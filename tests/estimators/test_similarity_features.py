@@ -18,8 +18,9 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 
 import krein
+from krein.arrays import seed_from
 from krein.errors import KernelError
-from krein.estimators import choose_correction, route, similarity_features, similarity_ridge
+from krein.estimators import choose_correction, expensive_similarities, route, similarity_features, similarity_ridge
 from krein.estimators.route import ByScore, Exact, Features, Given, choose_route
 from krein.estimators.similarity_features import LandmarkScore, NeighbourExpansion, SimilarityFeatures
 from krein.kernels import Precomputed
@@ -94,10 +95,11 @@ def landmarks_only(monkeypatch: pytest.MonkeyPatch, n: int, m: int) -> krein.Pol
     return krein.Policy(exact_rows=50, matrix_seconds=1e-6 * n * (m + 0.5), fewest_landmarks=10)
 
 
-def with_neighbours(monkeypatch: pytest.MonkeyPatch, m: int = 30) -> krein.Policy:
-    """The same with neighbours, where there are 20 m objects or more."""
+def with_neighbours(monkeypatch: pytest.MonkeyPatch) -> krein.Policy:
+    """A policy, and a cost, by which a tenth of all similarities is evaluated, of objects taken for families."""
     costs(monkeypatch, 1e-3)
-    return krein.Policy(exact_rows=50, matrix_seconds=1e-4, expensive_landmarks=m)
+    monkeypatch.setattr(expensive_similarities, "_families", lambda *_: (True, "as the test has it"))
+    return krein.Policy(exact_rows=50, matrix_seconds=1e-4)
 
 
 def costs(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -112,7 +114,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, *scores: float) -> list[int]:
         asked.append(far.shape[1])
         return LandmarkScore(far.shape[1], scores[len(asked) - 1], 0.01, 0.0, 70)
 
-    monkeypatch.setattr(similarity_features, "_landmark_score", score)
+    monkeypatch.setattr(similarity_features, "landmark_score", score)
     return asked
 
 
@@ -459,7 +461,7 @@ def test_the_gram_matrix_with_neighbours_is_the_one_made_by_hand() -> None:
     assert sorted(near.order) == list(range(450))
     sizes = np.diff(near.starts)
     assert len(sizes) >= 3
-    assert sizes.max() <= 2 * similarity_features.BLOCK_ROWS
+    assert sizes.max() <= 1.25 * 450 / 20 + 1
     np.testing.assert_allclose(features.gram(), by_hand(features, K), rtol=1e-8)
     np.testing.assert_allclose(features.gram(0.01), 100.0 * by_hand(features, K), rtol=1e-8)
     scaled = similarity_features.similarity_features(7.0 * Precomputed(K), np.arange(450), 40, neighbours=True, seed=3)
@@ -477,7 +479,7 @@ def test_objects_of_the_fit_go_to_their_own_block(machine: Any, monkeypatch: pyt
         built.append(make(*args, **options))
         return built[-1]
 
-    monkeypatch.setattr("krein.estimators.base.similarity_features", remember)
+    monkeypatch.setattr("krein.estimators.expensive_similarities.similarity_features", remember)
     options = {"tol": 1e-8} if machine is krein.SVC else {"alpha": 0.2}
     model = machine(kernel=EDIT, policy=with_neighbours(monkeypatch), random_state=0, **options).fit(S, y)
     assert isinstance(model.route_, Features)
@@ -507,18 +509,121 @@ def test_expensive_similarities_are_evaluated_once_and_are_a_tenth_of_all(
     model = machine(kernel=EDIT, policy=krein.Policy(exact_rows=50, matrix_seconds=1e-4), random_state=0)
     with krein.counting() as spent:
         model.fit(S, y)
-    assert model.route_.neighbours
-    assert spent.n_evaluations <= 0.11 * 3000**2  # with what its cost was measured by
-    costs(monkeypatch, 1e-3)
+    assert model.route_.n_pairs == 828_000
+    assert spent.n_evaluations <= 0.12 * 3000**2  # with what its cost was measured by
+    policy = with_neighbours(monkeypatch)
+    model.set_params(policy=policy)
     with krein.counting() as spent:
         model.fit(S, y)
     assert spent.n_evaluations <= 0.1 * 3000**2
     used: Any = model._expansion
     blocks, m = np.diff(used.starts), len(used.support)
-    assert spent.n_evaluations <= 3000 * (m + 1) + np.square(blocks).sum()  # and the solver asked for none again
+    pilot = expensive_similarities.Shares(3000, 828_000).pilot
+    half = 0.52 * (
+        pilot**2 + np.square(blocks).sum()
+    )  # of the pilot and of blocks one triangle; the solver asks for none
+    assert spent.n_evaluations <= 3000 * (m + 2) + half
     with krein.counting() as again:
         model.predict(S[:50])
     assert again.n_evaluations <= 50 * (m + blocks.max())
+
+
+# -- a sample ----------------------------------------------------------------------------------------------------------
+
+
+def families(n: int, seed: int = 0) -> tuple[list[str], Any]:
+    """Strings in 40 families, each of one class, and no likeness between families."""
+    rng = np.random.default_rng(seed)
+    first = ["".join(rng.choice(list("acdefghiklmnpqrstvwy"), 25)) for _ in range(40)]
+    found: dict[str, int] = {}
+    while len(found) < n:
+        f = int(rng.integers(40))
+        letters = list(first[f])
+        for place in rng.choice(25, int(rng.integers(4, 14)), replace=False):
+            letters[place] = str(rng.choice(list("acdefghiklmnpqrstvwy")))
+        found.setdefault("".join(letters), f % 2)
+    return list(found), np.array(list(found.values()))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_sample_compared_whole_is_the_machine_on_these_objects_alone(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    S, y, new, *_ = data("strings", 620, n_classes=2 if machine is krein.SVR else 3)
+    costs(monkeypatch, 1e-3)
+    monkeypatch.setattr(expensive_similarities, "_families", lambda *_: (False, "as the test has it"))
+    weights = np.random.default_rng(1).uniform(0.2, 3.0, 620)
+    options = {} if machine in (krein.SVC, krein.SVR) else {"alpha": 0.3}
+    scarce = machine(kernel=EDIT, policy=krein.Policy(exact_rows=50, matrix_seconds=1e-4), random_state=0, **options)
+    with krein.counting() as spent:
+        scarce.fit(S, y, sample_weight=weights)
+    assert scarce.route_.n_pairs == int(0.092 * 620**2)
+    assert spent.n_evaluations <= 1.05 * scarce.route_.n_pairs + 620
+    size = scarce.route_.n_landmarks
+    assert size * (size + 1) / 2 > 0.98 * scarce.route_.n_pairs
+    Z = set(scarce._expansion.support)
+    order = expensive_similarities._order(
+        np.where(y[:, None] == np.unique(y), 1.0, -1.0), "classification", seed_from(0)
+    )
+    if machine in (krein.SVR, krein.KernelRidge):
+        order = expensive_similarities._order(y[:, None].astype(float), "regression", seed_from(0))
+    rows = order[:size]
+    assert set(np.unique(y)) == set(y[rows])
+    costs(monkeypatch, 1e-9)
+    alone = machine(kernel=EDIT, policy=ALL, random_state=0, **options)
+    alone.fit([S[i] for i in rows], y[rows], sample_weight=weights[rows])
+    assert {S[i] for i in rows} >= Z
+    assert scarce.correction_ == alone.correction_
+    ask = "decision_function" if hasattr(alone, "decision_function") else "predict"
+    np.testing.assert_allclose(getattr(scarce, ask)(new), getattr(alone, ask)(new), atol=1e-3)
+    if hasattr(scarce, "support_"):
+        assert [S[i] for i in scarce.support_] == list(scarce.support_vectors_)
+    else:
+        assert len(scarce.X_fit_) == len(scarce.dual_coef_) == size
+    assert str(scarce.selection_).startswith("learned from")
+
+
+def test_objects_in_families_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = krein.Policy(exact_rows=50, matrix_seconds=1e-4)
+    for (S, y), together in ((families(2100), True), (words(2100, length=20), False)):
+        costs(monkeypatch, 1e-3)
+        model = krein.KernelRidgeClassifier(kernel=EDIT, policy=policy, random_state=0).fit(S[:2001], y[:2001])
+        assert model.route_.neighbours == together
+        assert ("no others are used" in model.route_.why) != together
+        costs(monkeypatch, 1e-9)
+        size = int(np.sqrt(2 * model.route_.n_pairs))  # all similarities of so many objects cost the same
+        few = krein.KernelRidgeClassifier(kernel=EDIT, policy=ALL, random_state=0).fit(S[:size], y[:size])
+        assert model.score(S[2001:], y[2001:]) > few.score(S[2001:], y[2001:]) - 0.03
+
+
+def test_families_are_left_aside_where_a_sample_has_the_better_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs(monkeypatch, 1e-3)
+    S, _ = families(2001)
+    y = np.array([s.count("a") + s.count("c") + s.count("d") + s.count("e") > 5 for s in S]).astype(int)
+    model = krein.SVC(kernel=EDIT, policy=krein.Policy(exact_rows=50, matrix_seconds=1e-4), random_state=0).fit(S, y)
+    said = re.search(r"hold ([\d.]+) times.*their score is ([\d.]+), that of a sample ([\d.]+)", model.route_.why)
+    assert said
+    excess, blocks, sample = map(float, said.groups())
+    assert excess >= expensive_similarities.FAMILY_RATIO
+    assert model.route_.neighbours or blocks <= sample
+    assert not model.route_.neighbours or blocks > sample - 0.03
+
+
+def test_a_sample_holds_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs(monkeypatch, 1e-3)
+    S, _ = words(620)
+    y = np.zeros(620, dtype=int)
+    y[:8] = np.arange(1, 9) // 2 + 1  # a few objects of each
+    policy = krein.Policy(exact_rows=50, matrix_seconds=1e-4)
+    for machine in (krein.SVC, krein.NuSVC, krein.KernelRidgeClassifier):
+        options = {"nu": 0.001} if machine is krein.NuSVC else {}
+        model = machine(kernel=EDIT, policy=policy, random_state=0, **options).fit(S, y)
+        assert set(model.predict(S)) <= set(y)
+        assert len(model.classes_) == len(np.unique(y))
+    many = np.arange(620) // 2  # more classes than a sample could hold
+    model = krein.KernelRidgeClassifier(kernel=EDIT, policy=policy, random_state=0).fit(S, many)
+    assert model.route_.neighbours
+    assert "too many classes" in model.route_.why
 
 
 def test_all_similarities_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +632,7 @@ def test_all_similarities_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) ->
     for machine in MACHINES:
         with krein.counting() as spent:
             machine(kernel=EDIT, policy=ALL, random_state=0).fit(S, y)
-        assert spent.n_evaluations <= 0.65 * 300**2  # one triangle, in strips
+        assert spent.n_evaluations <= 0.6 * 300**2  # one triangle, in strips
 
 
 # -- a kernel that turns out to be psd ---------------------------------------------------------------------------------
@@ -602,11 +707,12 @@ def test_landmarks_are_used_where_all_similarities_are_not_affordable(
     assert routed(machine(policy=krein.Policy(landmark_share=0.5))).n_landmarks == 1500
     costs(monkeypatch, 60.0 / 3000 / 900)  # too few to do without neighbours
     found = routed(machine())
-    assert (found.n_landmarks, found.neighbours) == (900, True)
+    assert (found.n_pairs, found.neighbours) == (900 * 3000, True)
     costs(monkeypatch, 1.0)
     found = routed(machine())
-    assert (found.n_landmarks, found.neighbours) == (3000 // 21, True)  # one in 21
-    assert routed(machine(), STRINGS * 3).n_landmarks == 288
+    assert (found.n_pairs, found.neighbours) == (828_000, True)  # nine in a hundred
+    assert routed(machine(), STRINGS * 3).n_pairs == 388 * 9000
+    assert 0 < routed(machine(), STRINGS * 3).n_landmarks < 388
     assert found.corrections == ("square",)
 
 
@@ -989,7 +1095,7 @@ def test_targets_that_are_all_the_same_are_no_obstacle(
     S, _ = words(300)
     for value in (0.0, 3.0):
         model = machine(kernel=EDIT, policy=ALL, random_state=0).fit(S, np.full(300, value))
-        np.testing.assert_allclose(model.predict(S), value, atol=0.5)
+        np.testing.assert_allclose(model.predict(S), value, atol=0.7)
 
 
 def test_objects_like_no_other_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,5 +99,5 @@ def test_landmarks_are_not_called_the_kernels_own_matrix():
     few = krein.Policy(exact_rows=50, matrix_seconds=0.0, expensive_landmarks=20)
     machine = krein.KernelRidge(kernel=krein.EditSimilarity(), policy=few, random_state=0).fit(words, np.arange(300.0))
     shown = facts(summary.machine(machine))["Matrix"]
-    assert shown.startswith(f"similarities to at most {machine.route_.n_landmarks} landmarks")
+    assert shown.startswith(f"the kernel's own, of a sample of {machine.route_.n_landmarks} rows")
     assert "nothing is approximated" not in shown

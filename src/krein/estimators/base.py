@@ -27,17 +27,27 @@ from krein.approximation import Approximation
 from krein.approximation.request import COUPLINGS
 from krein.arrays import EPS, Array, Indices, seed_from
 from krein.choosing import approximate, whole_approximation
-from krein.choosing.by_score import Chooser
+from krein.choosing.by_score import Chooser, codes
 from krein.choosing.candidates import Selection
 from krein.errors import InputError, is_number, warn
 from krein.estimators.cache import Built, digest, remembered
 from krein.estimators.eigenpairs import inertia
-from krein.estimators.route import ByScore, Exact, Features, Handed, Route, announce_cost, choose_route
+from krein.estimators.expensive_similarities import expensive_features
+from krein.estimators.route import (
+    ByScore,
+    Exact,
+    Features,
+    Handed,
+    Route,
+    announce_cost,
+    choose_route,
+    possible_corrections,
+)
 from krein.estimators.similarity_features import SimilarityFeatures, landmark_choice, similarity_features
 from krein.factorization.bases import STORAGE
 from krein.factorization.correction import CORRECTIONS
 from krein.factorization.spectrum import certify
-from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting
+from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, counting, take
 from krein.kernels.names import check_beside, kernel_for
 from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
@@ -530,6 +540,32 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if self.n_negative_:
             self._warn_indefinite(kernel, self.correction_, f"{self.n_negative_} of {len(K)}", smallest)
 
+    def _taking_part(self, objects: Any, kernel: Kernel, targets: Any) -> tuple[Any, Any]:
+        """Return the objects that take part, and their places: all, or a sample where similarities are expensive."""
+        route = self.route_
+        if not (isinstance(route, Features) and route.neighbours) or self._tuned:
+            return objects, slice(None)
+        objects, _ = check_objects(objects, kernel)
+        check_similarity(objects, Evaluator(kernel), whole=False)
+        chooser = self._chooser(codes(targets) if is_classifier(self) else targets)
+        self._compared, rows, why = expensive_features(
+            kernel,
+            objects,
+            route.n_pairs,
+            chooser.targets,
+            chooser.task,
+            seed_from(self.random_state),
+            self.verbose,
+        )
+        self.route_ = replace(route, why=f"{route.why}; {why}", n_landmarks=len(self._compared.landmarks))
+        if rows is None:
+            return objects, slice(None)
+        possible = possible_corrections(len(rows), check_policy(self.policy))
+        self.route_ = replace(self.route_, neighbours=False, corrections=possible)
+        objects = take(objects, rows)
+        self._training = (objects, kernel)
+        return objects, rows
+
     def _similarity_features(self, objects: Any, kernel: Kernel, chooser: Chooser) -> SimilarityFeatures:
         """Return uncorrected similarities as features; set ``n_negative_``, and ``selection_`` if there were scores.
 
@@ -537,13 +573,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """
         route = self.route_
         assert isinstance(route, Features)
-        objects, _ = check_objects(objects, kernel)
-        seed = seed_from(self.random_state)
-        check_similarity(objects, Evaluator(kernel), whole=False)
-        found = similarity_features(
-            kernel, objects, route.n_landmarks, neighbours=route.neighbours, targets=chooser.targets, task=chooser.task,
-            seed=seed, verbose=self.verbose,
-        )  # fmt: skip
+        found: SimilarityFeatures | None = self.__dict__.pop("_compared", None)
+        if found is None:
+            objects, _ = check_objects(objects, kernel)
+            check_similarity(objects, Evaluator(kernel), whole=False)
+            found = similarity_features(
+                kernel, objects, route.n_landmarks, neighbours=route.neighbours, targets=chooser.targets,
+                task=chooser.task, seed=seed_from(self.random_state), verbose=self.verbose,
+            )  # fmt: skip
         if found.scores:
             self.selection_ = landmark_choice(found)
         self.n_negative_ = found.count_negative()

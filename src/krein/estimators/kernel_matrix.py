@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from krein.arrays import Array
+from krein.arrays import Array, Indices
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.collections import precise, rows
 from krein.kernels.similarities import needs_both_orders
@@ -16,7 +16,7 @@ __all__ = ["fill_symmetric", "kernel_matrix"]
 
 # The matrix is filled in STRIPS strips of rows, each up to the diagonal, which evaluates little more than half of it. A
 # strip has at most STRIP_ENTRIES entries (128 MiB).
-STRIPS = 8
+STRIPS = 32
 STRIP_ENTRIES = 2**24
 # Up to WHOLE_ROWS rows the matrix is evaluated at once, because kernels of vectors use the symmetry themselves.
 WHOLE_ROWS = 1000
@@ -41,24 +41,37 @@ def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
     return fill_symmetric(kernel, objects)
 
 
-def fill_symmetric(kernel: Kernel, objects: Any, unit: float = 1.0, dtype: Any = np.float64, verbose: int = 0) -> Array:
+def fill_symmetric(
+    kernel: Kernel,
+    objects: Any,
+    unit: float = 1.0,
+    dtype: Any = np.float64,
+    verbose: int = 0,
+    *,
+    known: Array | None = None,
+    names: Indices | None = None,
+) -> Array:
     """Return k(objects, objects) / unit strip by strip, exactly symmetric, in ``dtype``.
+
+    ``known`` is the part of the first objects, and ``names`` are the places of the objects among all, for errors.
 
     Of krein's own kernels one triangle is evaluated and mirrored; of any other the whole matrix, and asymmetry is an
     error.
     """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
-    n = count_objects(objects)
-    whole = isinstance(kernel, Precomputed) or needs_both_orders(kernel)
+    n, first = count_objects(objects), 0 if known is None else len(known)
+    both = isinstance(kernel, Precomputed) or needs_both_orders(kernel)
     K = np.empty((n, n), dtype=dtype)
-    step = min(-(-n // STRIPS), max(1, STRIP_ENTRIES // n))
-    for start in progress_bar(range(0, n, step), what="similarities", verbose=verbose):
+    if known is not None:
+        K[:first, :first] = known
+    step = max(1, min(-(-n // STRIPS), STRIP_ENTRIES // n))
+    for start in progress_bar(range(first, n, step), what="similarities", verbose=verbose):
         stop = min(start + step, n)
-        strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, n if whole else stop)))
+        strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, n if both else stop)))
         K[start:stop, : strip.shape[1]] = strip if unit == 1.0 else strip / unit
-    if whole:
-        evaluator.check_symmetric(K)
-    for start in range(0, n, step):
+    if both:
+        evaluator.check_symmetric(K[first:, first:], None if names is None else names[first:])
+    for start in range(first, n, step):
         stop = min(start + step, n)
         K[:start, start:stop] = K[start:stop, :start].T
         corner = K[start:stop, start:stop]

@@ -79,6 +79,14 @@ class LeastSquares:
     score: Callable[[Array, Indices], Score]  # of errors (m, p) at m rows
     classes: Indices | None = None  # (n,) labels, if the targets are codes of classes
 
+    def on(self, some: Indices) -> LeastSquares:
+        """The problem of ``some`` of the rows."""
+        return replace(
+            self, targets=self.targets[some], weights=self.weights[some], share=self.share[some],
+            score=lambda errors, rows: self.score(errors, some[rows]),
+            classes=None if self.classes is None else self.classes[some],
+        )  # fmt: skip
+
     @property
     def unit(self) -> float:
         """The weight of all rows if they are equal, else 1. Equal weights are a factor of alpha."""
@@ -123,6 +131,9 @@ class _Ridge(KernelMachine):
             self.route_ = choose_route(self, objects, kernel, scored=True, solvable=False)
             self._relative_error = 0.0 if isinstance(self.route_, Exact) else None
         if isinstance(route, Features):
+            answers = task.targets if task.classes is None else task.classes
+            objects, rows = self._taking_part(objects, kernel, answers)
+            task = task if isinstance(rows, slice) else task.on(rows)
             return self._learn_features(self._similarity_features(objects, kernel, chooser), task, fixed)
         a = self._settle(self._build(objects, kernel, chooser), lambda raw: self._judge(raw, task, fixed))
         f, unit = a.factorization, task.unit
@@ -178,11 +189,8 @@ class _Ridge(KernelMachine):
         if fixed is None:
             some = np.sort(stream(seed_from(self.random_state), 18).choice(n, policy.loo_rows, replace=False))
             few = whole_approximation(take(objects, some), kernel).factorization
-            weights = task.weights[some]
-            left_out = replace(
-                task, targets=task.targets[some], weights=weights, share=task.share[some],
-                score=lambda errors, rows: task.score(errors, some[rows]),
-            )  # fmt: skip
+            left_out = task.on(some)
+            weights = left_out.weights
             fixed = self._choose_alpha(decompose(few, weights), left_out, self._path(few, weights), 0.0, 1.0, 0)
         objects = self._use_exactly(objects, kernel)
         decomposable = n <= policy.exact_rows  # an eigendecomposition is affordable, and more accurate

@@ -20,6 +20,7 @@ from krein.approximation import Approximation
 from krein.approximation.landmark import N_LANDMARKS, N_OWN
 from krein.arrays import EPS, seed_from, stream
 from krein.errors import IndefiniteError, warn
+from krein.estimators.expensive_similarities import Shares
 from krein.estimators.similarity_features import BLOCK_ROWS
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
@@ -31,7 +32,7 @@ from krein.policy import Policy, check_policy
 
 __all__ = [
     "ByError", "ByScore", "Exact", "Features", "Given", "Handed", "Route", "announce_cost",
-    "choose_route", "given_shape", "is_psd",
+    "choose_route", "given_shape", "is_psd", "possible_corrections",
 ]  # fmt: skip
 
 # A machine with one of these parameters is approximated. `krein.approximate` gets them and the type.
@@ -100,6 +101,7 @@ class Features:
     neighbours: bool = False  # whether similarities to near objects are features too
     why: str = ""
     corrections: tuple[str, ...] = ("square",)  # what correction="auto" chooses from, the one in case of doubt first
+    n_pairs: int = 0  # about so many similarities are evaluated, where they are expensive
 
 
 Route: TypeAlias = Exact | Handed | Given | ByError | ByScore | Features
@@ -171,7 +173,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     learns = learns and reason in ("", "correction='square'")
     if learns and not psd and cost.affords_all:
         small = n <= policy.eigen_rows
-        possible = ("flip", "clip", "square", "shift") if small else ("square", "shift")
+        possible = possible_corrections(n, policy)
         weighed = not isinstance(machine.correction, str)
         if machine.correction in ("auto", *possible) or (small and (weighed or machine.correction == "krein")):
             return Features(n, cost.gram_rows, False, f"{cost.why}, so all are used", possible)
@@ -191,6 +193,11 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     blocks, rank = policy.plain_shape
     why += "; there is no target to choose blocks by, so they are policy.plain_shape"
     return Given(request | {"n_blocks": blocks, "rank": rank, "drop": 0.0}, why)
+
+
+def possible_corrections(n: int, policy: Policy) -> tuple[str, ...]:
+    """What correction="auto" chooses from where all similarities of n objects are known."""
+    return ("flip", "clip", "square", "shift") if n <= policy.eigen_rows else ("square", "shift")
 
 
 def _outside(objects: RowPieces, kernel: Kernel, request: dict[str, Any], policy: Policy, scored: bool) -> Route:
@@ -218,7 +225,7 @@ class _Cost:
         """Seconds per similarity, measured on blocks of growing size."""
         evaluator = Evaluator(self._kernel)
         order = stream(self._seed, 53).permutation(self._n)
-        most = max(1, min(MEASURED_OBJECTS, self._n // 16))
+        most = max(1, min(MEASURED_OBJECTS, self._n // 32))
         evaluator.block(
             take(self._objects, order[:1]), take(self._objects, order[:1])
         )  # lazy imports are not part of the time
@@ -258,12 +265,13 @@ class _Cost:
         spent = f"a similarity takes {1e6 * self.seconds:.2g} microseconds"
         if cheap >= policy.fewest_landmarks:
             return Features(cheap, self.gram_rows, False, f"{spent}, so {cheap} of {n} objects are landmarks")
-        usual = int(min(policy.expensive_share * n, policy.expensive_landmarks))
-        few = max(1, min(most, max(cheap, usual)))
         if 8.0 * n * n > policy.matrix_memory:  # neighbours need a Gram matrix in double precision
             return None
-        why = f"{spent}, so {few} of {n} objects are landmarks, and near objects are compared"
-        return Features(few, self.gram_rows, True, why)
+        usual = min(policy.expensive_share * n * n, (policy.expensive_landmarks + BLOCK_ROWS) * n)
+        pairs = int(min(most * n, max(policy.matrix_seconds / self.seconds, usual)))
+        few = Shares(n, pairs).landmarks
+        why = f"{spent}, so {pairs / n**2:.1%} of all are evaluated"
+        return Features(few, self.gram_rows, True, why, n_pairs=pairs)
 
 
 def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> None:
@@ -278,7 +286,7 @@ def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> N
     if isinstance(route, Exact) or (isinstance(route, Features) and route.n_landmarks == n):
         count = kernel.block_entries(n, n, same=True)
     elif isinstance(route, Features):
-        count = kernel.block_entries(n, route.n_landmarks) + kernel.block_entries(n, BLOCK_ROWS // 2) * route.neighbours
+        count = route.n_pairs or kernel.block_entries(n, route.n_landmarks)
     elif route.request["coupling"] == "landmark":
         count = kernel.block_entries(n, min(n // 2, N_LANDMARKS[1] + N_OWN[1]))
     else:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,16 +39,19 @@ from krein.estimators.eigenpairs import smallest_eigenvalue
 from krein.estimators.kernel_matrix import fill_symmetric
 from krein.factorization.correction import changed
 from krein.kernels import Evaluator, Kernel, take
-from krein.kernels.collections import rows
 from krein.progress import progress_bar
 
-__all__ = ["STRIP_ENTRIES", "SimilarityFeatures", "landmark_choice", "similarity_features", "strips"]
+__all__ = [
+    "SCORE_ALPHAS", "STRIP_ENTRIES", "LandmarkScore", "SimilarityFeatures", "block_rows", "landmark_choice",
+    "landmark_score",     "neighbour_blocks", "row_scores", "similarity_features", "strips",
+]  # fmt: skip
 
 # Features have double precision up to DOUBLE_ROWS rows and single precision above.
 DOUBLE_ROWS = 5000
-# A block of neighbours has about BLOCK_ROWS objects, and never more than LARGEST_BLOCK.
+# A block of neighbours has about BLOCK_ROWS objects, or BLOCK_SHARE of all, and at most LARGEST_BLOCK times as many.
 BLOCK_ROWS = 100
-LARGEST_BLOCK = 125
+BLOCK_SHARE = 1 / 20
+LARGEST_BLOCK = 1.25
 # Blocks are found by k-means in COORDINATES principal coordinates of the similarities to landmarks.
 COORDINATES = 30
 # A number of landmarks is scored on at most HELD_ROWS rows, by ridge on at most LEARN_ROWS others with the best of
@@ -83,6 +86,7 @@ def similarity_features(
     n_landmarks: int,
     *,
     neighbours: bool = False,
+    known: tuple[Indices, Array] | None = None,
     targets: Array | None = None,
     task: str = "regression",
     seed: int = 0,
@@ -90,8 +94,9 @@ def similarity_features(
 ) -> SimilarityFeatures:
     """Evaluate the similarities of all objects to ``n_landmarks`` of them, and within blocks if ``neighbours``.
 
-    With ``targets`` (n, p) a quarter of the landmarks is tried first, then half, then all. It stops at the first step
-    that does not raise the score on held-out rows.
+    ``known`` is an order of the objects and the matrix of the first of them, landmarks among them. With ``targets``
+    (n, p) a quarter of the landmarks is tried first, then half, then all. It stops at the first step that does not
+    raise the score on held-out rows.
     """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
     own = np.asarray(evaluator.diag(objects), dtype=np.float64)
@@ -100,22 +105,30 @@ def similarity_features(
     unit = float(np.abs(own).max(initial=0.0)) or 1.0  # values near 1, which any precision can hold
     scores: tuple[LandmarkScore, ...] = ()
     if m == n:
-        landmarks = np.arange(n)
+        landmarks: Indices = np.arange(n)
         far = fill_symmetric(kernel, objects, unit, dtype, verbose)
     else:
-        landmarks = stream(seed, 51).permutation(n)[:m]
+        order: Indices = stream(seed, 51).permutation(n) if known is None else known[0]
+        K = np.empty((0, m)) if known is None else known[1]
+        compared, others = order[: len(K)], order[len(K) :]
+        landmarks = order[:m]
         far = np.empty((n, m), dtype=dtype)
+        far[compared] = K[:, :m] / unit
         done = 0
         for count in sorted({max(1, m // 4), max(1, m // 2), m}) if targets is not None else [m]:
-            _fill(far[:, done:count], evaluator, objects, landmarks[done:count], unit, verbose)
+            _fill(far, evaluator, objects, others, landmarks, slice(done, count), unit, verbose)
             done = count
             if targets is not None:
-                scores += (_landmark_score(far[:, :done], own / unit, landmarks, targets, task, seed),)
+                scores += (landmark_score(far[:, :done], own / unit, landmarks, targets, task, seed),)
                 if len(scores) > 1 and scores[-1].score <= scores[-2].score:
                     break
         landmarks, far = landmarks[:done], np.ascontiguousarray(far[:, :done])
         evaluator.check_symmetric(far[landmarks], landmarks)
-    near = _neighbours(evaluator, objects, far, unit, seed) if neighbours and m < n else None
+    near = None
+    if neighbours and m < n:
+        near = neighbour_blocks(
+            far, block_rows(n), lambda some: fill_symmetric(kernel, take(objects, some), unit, names=some), seed
+        )
     return SimilarityFeatures(kernel, objects, landmarks, far, own / unit, unit, near, seed, scores)
 
 
@@ -322,7 +335,11 @@ def landmark_choice(features: SimilarityFeatures) -> Selection:
     """What was tried, as ``selection_`` shows it: the score of fewer landmarks, and what more would bring."""
     scores, n = features.scores, len(features.own)
     last, gains = scores[-1], np.diff([s.score for s in scores])
-    reason = f"{last.n_landmarks} of {n} objects are landmarks: score {last.score:.4f}"
+    if features.is_whole:
+        reason = f"learned from {last.n_landmarks} of {n} objects that are compared with each other"
+    else:
+        reason = f"{last.n_landmarks} of {n} objects are landmarks"
+    reason += f": score {last.score:.4f}"
     if len(gains):
         reason += f", with half as many {scores[-2].score:.4f}"
         more = float(gains[-1])
@@ -345,15 +362,19 @@ def landmark_choice(features: SimilarityFeatures) -> Selection:
     )  # fmt: skip
 
 
-def _fill(out: Array, evaluator: Evaluator, objects: Any, landmarks: Indices, unit: float, verbose: int) -> None:
-    """Write k(objects, landmarks) / unit into ``out``."""
-    prepared = evaluator.against(take(objects, landmarks))
-    step = max(1, STRIP_ENTRIES // max(1, len(landmarks)))
-    for start in progress_bar(range(0, len(out), step), what="similarities", verbose=verbose):
-        out[start : start + step] = prepared.block(rows(objects, slice(start, start + step))) / unit
+def _fill(
+    far: Array, evaluator: Evaluator, objects: Any, some: Indices, landmarks: Indices, columns: slice, unit: float,
+    verbose: int,
+) -> None:  # fmt: skip
+    """Write the similarities of ``some`` objects to the landmarks of these columns."""
+    prepared = evaluator.against(take(objects, landmarks[columns]))
+    step = max(1, STRIP_ENTRIES // max(1, prepared.n_columns))
+    for start in progress_bar(range(0, len(some), step), what="similarities", verbose=verbose):
+        part = some[start : start + step]
+        far[part, columns] = prepared.block(take(objects, part)) / unit
 
 
-def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: str, seed: int) -> LandmarkScore:
+def landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: str, seed: int) -> LandmarkScore:
     """Score ridge on held-out rows that are not landmarks; alpha is the best of a few."""
     begun = time.perf_counter()
     n, m = far.shape
@@ -365,26 +386,37 @@ def _landmark_score(far: Array, own: Array, landmarks: Indices, y: Array, task: 
     wide = m > len(learn)  # then the system of the rows is the smaller one
     inner = (A @ A.T if wide else A.T @ A).astype(np.float64)
     right, between = (y[learn], B @ A.T) if wide else (A.T @ y[learn].astype(A.dtype), B)
-    best, chosen = -math.inf, np.zeros(len(held))
+    best = -math.inf
+    chosen: Array = np.zeros(len(held))
     for alpha in SCORE_ALPHAS:
         system = inner + alpha * size * m / len(learn) * np.eye(len(inner))
         guess = between @ scipy.linalg.solve(system, right.astype(np.float64), assume_a="pos")
-        if task == "classification":
-            right_ones = (
-                (guess > 0.0)[:, 0] == (y[held, 0] > 0.0) if y.shape[1] == 1 else guess.argmax(1) == y[held].argmax(1)
-            )
-            values = right_ones * 1.0
-        else:
-            spread = float(np.square(y[held] - y[learn].mean(0)).sum(1).mean()) or 1.0
-            values = 1.0 - np.square(y[held] - guess).sum(1) / spread
+        values = row_scores(guess, y[held], task, y[learn].mean(0))
         if values.mean() > best:
             best, chosen = float(values.mean()), values
     error = float(chosen.std()) / math.sqrt(len(chosen))
     return LandmarkScore(m, best, error, time.perf_counter() - begun, len(held))
 
 
-def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, seed: int) -> Neighbours:
-    """Put objects into blocks by their similarities to the landmarks, and compare those within each block."""
+def row_scores(guess: Array, y: Array, task: str, mean: Any = 0.0) -> Array:
+    """The score of each row: 1 for the right class and 0 for another, or the share of the spread that is explained."""
+    if task == "classification":
+        right = (guess > 0.0)[:, 0] == (y[:, 0] > 0.0) if y.shape[1] == 1 else guess.argmax(1) == y.argmax(1)
+        return np.asarray(right * 1.0)
+    spread = float(np.square(y - mean).sum(1).mean()) or 1.0
+    return np.asarray(1.0 - np.square(y - guess).sum(1) / spread)
+
+
+def block_rows(n: int) -> float:
+    """The usual number of objects in a block of neighbours, of n objects in all."""
+    return min(BLOCK_ROWS, BLOCK_SHARE * n)
+
+
+def neighbour_blocks(far: Array, size: float, similarities: Callable[[Indices], Array], seed: int) -> Neighbours:
+    """Put objects into blocks of about ``size`` by their similarities to the landmarks.
+
+    ``similarities`` gives those within each block.
+    """
     from sklearn.cluster import KMeans  # loads much that other machines do not need
 
     n, m = far.shape
@@ -392,7 +424,7 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     centred = far - mean
     _, axes = scipy.linalg.eigh(centred.T @ centred, subset_by_index=(max(0, m - COORDINATES), m - 1))
     places = centred @ axes
-    count = max(1, round(n / BLOCK_ROWS))
+    count = min(n, max(1, round(n / size)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of equal objects there are fewer clusters
         labels = KMeans(count, n_init=1, random_state=seed % 2**32).fit(places).labels_
@@ -400,12 +432,12 @@ def _neighbours(evaluator: Evaluator, objects: Any, far: Array, unit: float, see
     for b in range(count):
         members = np.flatnonzero(labels == b)
         members = members[np.argsort(places[members, -1], kind="stable")]
-        pieces = -(-len(members) // LARGEST_BLOCK) or 1
+        pieces = math.ceil(len(members) / (LARGEST_BLOCK * size)) or 1
         blocks += [part for part in np.array_split(members, pieces) if len(part)]
     level = float(np.median(far[:: max(1, n // 1000)]))
     parts, who, whom = [], [], []
     for members in blocks:
-        K = evaluator.symmetric(take(objects, members), members) / unit - level
+        K = similarities(members) - level
         parts.append(K.ravel())
         who.append(np.repeat(members, len(members)))
         whom.append(np.tile(members, len(members)))

@@ -119,14 +119,20 @@ def _refined(features: SimilarityFeatures, inner: Array, y: Array, weights: Arra
 
 
 def ridge_errors(
-    features: SimilarityFeatures, y: Array, weights: Array, alphas: Array, classes: Indices | None = None
+    features: SimilarityFeatures,
+    y: Array,
+    weights: Array,
+    alphas: Array,
+    classes: Indices | None = None,
+    share: float = 1.0,
 ) -> tuple[Indices, Array]:
-    """Return held-out rows and the errors of ridge there, (alphas, rows, p)."""
+    """Return held-out rows and the errors of ridge there, (alphas, rows, p), trained on a ``share`` of the others."""
     held_out, errors = [], []
     found = [] if classes is None else list(features.held_out_folds(classes, "classification", PILOT_ROWS))
     for learn, held in found or features.held_out_folds(
         y, "regression", PILOT_ROWS
     ):  # all of the sampled rows may have one class
+        learn = learn[: max(1, round(share * len(learn)))]
         G, R = (
             features.own_matrices(learn, held)
             if features.correction == "none"

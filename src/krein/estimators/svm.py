@@ -437,6 +437,8 @@ class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type:
         route = self._decide(objects, kernel, scored=True)
         if isinstance(route, Exact) and route.psd and self._fit_all_pairs(objects, kernel, labels, limits, used):
             return
+        objects, some = self._taking_part(objects, kernel, labels)
+        used, labels, limits = used[some], labels[some], limits[some]
         tasks = self._tasks(labels, limits)
         coefficients, self.intercept_ = self._solve(objects, kernel, tasks, labels, limits)
         support = np.flatnonzero(np.any(coefficients != 0.0, axis=1))
@@ -708,6 +710,8 @@ class Regressor(ScoredOutside, RegressorMixin, _OneDual):  # type: ignore[misc]
         objects, used, weights = self._used_rows(objects, given)
         y, limits = y[used], C * weights
         self._decide(objects, kernel, scored=True)
+        objects, some = self._taking_part(objects, kernel, y)
+        used, y, limits = used[some], y[some], limits[some]
         rows = np.flatnonzero(limits > 0.0)
         self._fit_one(objects, kernel, used, self._task(rows, y[rows], limits[rows]), y, limits)
         return self

@@ -31,6 +31,8 @@ def machine(e: Any) -> str:
     landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
     if landmarks < e._n_rows:
         what = f"similarities to at most {landmarks:,} landmarks are the features"
+        if e.route_.n_pairs and not e.route_.neighbours:
+            what = f"the kernel's own, of a sample of {landmarks:,} rows"
         lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{what}: {e.route_.why}")]
     elif is_exact(e):
         lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"the kernel's own, nothing is approximated: {e.route_.why}")]
