@@ -146,7 +146,8 @@ def solve_dual(
         "blockwise" solves blocks without coupling one by one, thousands at a time; "auto" takes it if blocks have few
         rows for their rank. "newton" is faster for many rows and a small coupled core. If either does not reach
         ``tol``, the interior point continues: 10 to 40 steps, each with one `gram`, one Cholesky factorization of the
-        core and about 8 products. Rows in pieces are left to it by "auto": a step visits them 4 times.
+        core and about 8 products. Of rows in pieces, a step of Newton's method visits all twice, and one of the
+        interior point four times.
     verbose : int, default=0
         Whether a progress bar is shown.
 
