@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["Tally", "counting", "note", "tallies", "uncounted"]
+__all__ = ["Tally", "counting", "note", "uncounted"]
 
 
 class Tally:
@@ -75,12 +75,7 @@ def uncounted() -> Iterator[None]:
         _open.reset(token)
 
 
-def tallies() -> tuple[Tally, ...]:
-    """Return the tallies of all ``with`` blocks that are open in this context."""
-    return _open.get()
-
-
 def note(n_entries: int) -> None:
-    """Add entries that were evaluated without an Evaluator to all open tallies."""
+    """Add entries that were evaluated to the tallies of all ``with`` blocks that are open in this context."""
     for tally in _open.get():
         tally.add(n_entries)

@@ -30,7 +30,7 @@ from krein.kernels import (
     is_vectors,
     take,
 )
-from krein.kernels.collections import is_sparse
+from krein.kernels.collections import is_sparse, rows
 from krein.kernels.counting import note
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
@@ -61,8 +61,11 @@ LARGEST_INTEGER = 2**53
 SYMMETRY_SAMPLE = 64
 # In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
 COMPARED_OBJECTS = 2
-# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
+# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all. If all of them vanish,
+# NEIGHBOUR_SAMPLE of the rows are compared with NEIGHBOUR_ROWS others.
 CONTRAST_SAMPLE = 32
+NEIGHBOUR_SAMPLE = 8
+NEIGHBOUR_ROWS = 4096
 # Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
 SINGLE_RANGE = 1e12
 
@@ -236,24 +239,37 @@ def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) ->
 def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
     """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
 
-    Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
+    Rows of a scale that does not fit the kernel's width do this: their distances or products overflow or vanish. Where
+    the similarities among a few rows vanish, some of them are compared with many others: with a narrow kernel a row may
+    have few neighbours. Products of orthogonal rows vanish at any scale.
     """
     n = count_objects(objects)
     if not (is_vectors(objects) and takes_vectors(kernel)) or n < 3:
         return
     some = take(objects, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
     K = np.asarray(kernel(some))
+    level = K[0, 1]
+    if not (K[0, 1:] == level).all() or level not in (0.0, K[0, 0]):
+        return
     others = K[~np.eye(len(K), dtype=bool)]
-    equal = bool((others == K[0, 0]).all() and (np.diagonal(K) == K[0, 0]).all())
-    if not equal and not (kernel.traits.stationary and not kernel.traits.compact and (others == 0.0).all()):
+    if not (others == level).all() or (level != 0.0 and (np.diagonal(K) != level).any()):
         return
     dense = some.toarray() if is_sparse(some) else some
-    if equal and (dense == dense[0]).all():
+    if level == K[0, 0] and (dense == dense[0]).all():
         return
+    pairs = f"{len(K)} different rows"
+    if level != K[0, 0]:
+        if not kernel.traits.stationary:
+            return
+        few, m = rows(some, slice(0, NEIGHBOUR_SAMPLE)), min(n, NEIGHBOUR_ROWS)
+        near = np.asarray(kernel(few, take(objects, stream(0, 7).choice(n, m, replace=False))))
+        if np.count_nonzero(near) > count_objects(few):  # a row may meet itself
+            return
+        pairs += f", and of {count_objects(few)} of them with {m}"
     warn(
-        f"{kernel!r} is {others[0]:.3g} for every pair of {len(K)} different rows (largest entry "
-        f"{np.abs(dense).max():.1g}), so it tells nothing about them. Rescale the rows, for instance with "
-        "sklearn.preprocessing.StandardScaler, or give another gamma."
+        f"{kernel!r} is {level:.3g} for every pair of {pairs} (largest entry {np.abs(dense).max():.1g}), so it tells "
+        "nothing about them. Rescale the rows, for instance with sklearn.preprocessing.StandardScaler, or give the "
+        "kernel another width (gamma, rho or length_scale)."
     )
 
 
