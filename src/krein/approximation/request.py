@@ -19,8 +19,8 @@ from krein.factorization.bases import STORAGE
 from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stored
 from krein.kernels import Kernel, as_kernel, count_objects
+from krein.kernels.kernel import user_written
 from krein.kernels.pair_function import with_processes
-from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
 from krein.policy import check_options
 from krein.threads import each

@@ -18,7 +18,6 @@ from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError, one_of
 from krein.kernels import Evaluator, as_kernel, counting
-from krein.kernels.validation import check_similarity
 from krein.pieces.on_dask import is_dask
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
@@ -155,7 +154,7 @@ def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approxima
     with counting() as spent:  # binding the kernel to X takes similarities too
         request = Request.check(X, kernel, **asked)
         evaluator = Evaluator(request.kernel)
-        check_similarity(request.objects, evaluator)
+        evaluator.check_similarity(request.objects)
         parts, found = _parts(request, evaluator, limits)
     return _assembled(request, parts, found, spent.n_evaluations)
 
@@ -174,7 +173,7 @@ def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approx
             random_state=random_state, verbose=0,
         )  # fmt: skip
         evaluator = Evaluator(request.kernel)
-        check_similarity(request.objects, evaluator, whole=True)
+        evaluator.check_similarity(request.objects, whole=True)
         parts, found = _whole(request, evaluator)
     return _assembled(request, parts, found, spent.n_evaluations)
 

@@ -32,8 +32,8 @@ from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import rows
+from krein.kernels.kernel import user_written
 from krein.kernels.precomputed import GivenRows
-from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_new_objects
 from krein.solvers.dense_dual import Task
 from krein.threads import each

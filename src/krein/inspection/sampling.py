@@ -15,7 +15,7 @@ from tqdm import tqdm
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, whole_number
 from krein.kernels import Evaluator, Kernel, count_objects, take
-from krein.kernels.precomputed import ASYMMETRY
+from krein.kernels.kernel import ASYMMETRY
 
 __all__ = ["Sample"]
 

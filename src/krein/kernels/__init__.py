@@ -18,21 +18,19 @@ from __future__ import annotations
 from krein.kernels.alignment import Alignment
 from krein.kernels.check import KernelCheck, check_kernel
 from krein.kernels.collections import count_objects, is_vectors, take
-from krein.kernels.counting import counting
 from krein.kernels.counts import ChiSquared, Hamming, HistogramIntersection, Jaccard, MinMax, Tanimoto
 from krein.kernels.distances import DoubleCentred, FromDistances
-from krein.kernels.evaluator import Evaluator
 from krein.kernels.gower import Gower
 from krein.kernels.haversine import Haversine
-from krein.kernels.kernel import Kernel, Product, Scaled, Sum, Traits
+from krein.kernels.kernel import Anchored, Evaluator, Kernel, Traits, counting
 from krein.kernels.networks import ELM, NTK, ArcCosine
 from krein.kernels.pair_function import PairFunction, pairwise
 from krein.kernels.precomputed import Precomputed
 from krein.kernels.products import Cosine, Linear, Polynomial, Sigmoid, SpherePolynomial
-from krein.kernels.radial import Matern, Periodic, RationalQuadratic
-from krein.kernels.similarities import Anchored, FromCallable, Normalized, as_kernel
+from krein.kernels.radial import TL1, Laplacian, Matern, Periodic, RationalQuadratic
+from krein.kernels.similarities import FromCallable, Normalized, Product, Scaled, Sum, as_kernel
 from krein.kernels.strings import EditDistance, EditSimilarity, JaroWinkler, Spectrum
-from krein.kernels.vectors import RBF, TL1, Laplacian
+from krein.kernels.vectors import RBF
 from krein.kernels.warping import DynamicTimeWarping, GlobalAlignment
 
 __all__ = [

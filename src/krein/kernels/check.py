@@ -17,8 +17,7 @@ from scipy import sparse
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
-from krein.kernels.counting import note
-from krein.kernels.kernel import Kernel, Traits
+from krein.kernels.kernel import Kernel, Traits, note
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.similarities import as_kernel
 from krein.kernels.vectors import as_vectors, unit_rows

@@ -18,8 +18,8 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, one_of, positive, whole
 from krein.kernels.collections import count_objects, is_sparse, rows, take
-from krein.kernels.kernel import Kernel, Traits, bound, inherit
-from krein.kernels.similarities import Anchored, as_kernel
+from krein.kernels.kernel import Anchored, Kernel, Traits, bound, inherit
+from krein.kernels.similarities import as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]
 

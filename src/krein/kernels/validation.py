@@ -20,7 +20,6 @@ from krein.arrays import stream
 from krein.errors import InputError, warn
 from krein.kernels import (
     DoubleCentred,
-    Evaluator,
     FromDistances,
     Kernel,
     Normalized,
@@ -31,10 +30,9 @@ from krein.kernels import (
     take,
 )
 from krein.kernels.collections import is_sparse
-from krein.kernels.counting import note
+from krein.kernels.kernel import note
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
-from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
 from krein.pieces.rows import SPHERE_TOLERANCE, RowPieces
 
@@ -43,13 +41,11 @@ __all__ = [
     "check_new_objects",
     "check_no_dates",
     "check_objects",
-    "check_similarity",
     "check_table",
     "has_only_similarities",
     "holds_vectors",
     "in_range",
     "off_sphere",
-    "takes_vectors",
     "warn_of_no_contrast",
 ]  # fmt: skip
 
@@ -57,10 +53,6 @@ __all__ = [
 NUMBERS = (float, np.floating, np.bool_)
 # float64 represents all integers up to this one exactly.
 LARGEST_INTEGER = 2**53
-# A user's kernel is checked on all pairs of SYMMETRY_SAMPLE objects.
-SYMMETRY_SAMPLE = 64
-# In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
-COMPARED_OBJECTS = 2
 # The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
 CONTRAST_SAMPLE = 32
 # Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
@@ -70,17 +62,12 @@ SINGLE_RANGE = 1e12
 # -- what X is ---------------------------------------------------------------------------------------------------------
 
 
-def takes_vectors(kernel: Kernel) -> bool:
-    """Whether the kernel compares vectors; False for a callable, which may compare anything, and for a matrix."""
-    return kernel.compares == "vectors"
-
-
 def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> bool:
     """Whether X is a matrix of numbers for this kernel: a name, a Kernel, or a user's function of any objects.
 
     A list of equally long rows of numbers is a matrix if the function accepts arrays, and a list of objects otherwise.
     """
-    if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
+    if isinstance(kernel, str) or (isinstance(kernel, Kernel) and kernel.compares == "vectors"):
         return True
     if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices", "tables"):
         return False
@@ -217,29 +204,13 @@ def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
     return not is_vectors(objects) and kernel.compares not in ("indices", "tables")
 
 
-def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
-    """Check that a user's kernel is symmetric, and that k(x, y) does not depend on other objects in the same call.
-
-    All pairs of a sample are compared. Every object is compared with a few others in both orders (4 n similarities),
-    unless the ``whole`` matrix will be evaluated and checked. krein's own kernels are not checked here.
-    """
-    parts, n = list(user_written(evaluator.kernel)), count_objects(objects)
-    if not parts:
-        return
-    some = stream(0, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
-    evaluator.consistent(take(objects, some), some)
-    if n > SYMMETRY_SAMPLE and not whole:
-        for part in parts:  # what is made of it is symmetric if it is, and may cost more
-            Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPARED_OBJECTS, replace=False))
-
-
 def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
     """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
 
     Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
     """
     n = count_objects(objects)
-    if not (is_vectors(objects) and takes_vectors(kernel)) or n < 3:
+    if not (is_vectors(objects) and kernel.compares == "vectors") or n < 3:
         return
     some = take(objects, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
     K = np.asarray(kernel(some))
@@ -260,7 +231,7 @@ def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
     """X as a float array, a CSR matrix or a sequence; ``like_vectors`` if a callable was fitted on vectors."""
     if isinstance(X, RowPieces):
-        if not takes_vectors(kernel):
+        if kernel.compares != "vectors":
             raise InputError(
                 f"Rows outside memory are vectors; {kernel!r} compares other objects. Read them into memory."
             )
@@ -268,7 +239,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         return X
     if is_sparse(X):
         return _sparse(X, kernel)
-    vectors = like_vectors or takes_vectors(kernel)
+    vectors = like_vectors or kernel.compares == "vectors"
     if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
         raise InputError(
             f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from krein.arrays import Array, Indices, strips
 from krein.kernels import RBF, Evaluator, Kernel, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse, rows
-from krein.kernels.counting import note
+from krein.kernels.kernel import note
 from krein.kernels.vectors import FAR, FEW_FAR
 from krein.solvers.smo import Rows
 
