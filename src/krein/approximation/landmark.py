@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap, nystrom, sketch
+from krein.approximation.bases import LandmarkMap, allocate, nystrom, sketch
 from krein.approximation.clusters import Embedding, Partition, partition
-from krein.approximation.landmarks import allocate
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, warn

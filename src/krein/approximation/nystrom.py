@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows
+from krein.approximation.bases import LandmarkMap, choose_landmarks, other_rows
 from krein.approximation.clusters import Partition
-from krein.approximation.landmarks import choose_landmarks
 from krein.approximation.request import Parts, Request, store
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization

@@ -17,9 +17,8 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, Sketch, nystrom, right_divide, sketch
+from krein.approximation.bases import PER_RANK, LandmarkMap, Sketch, allocate, nystrom, right_divide, sketch
 from krein.approximation.clusters import Partition, partition
-from krein.approximation.landmarks import PER_RANK, allocate
 from krein.approximation.request import Request
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows, right_divide
+from krein.approximation.bases import LandmarkMap, allocate, choose_landmarks, other_rows, right_divide
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
-from krein.approximation.landmarks import allocate, choose_landmarks
 from krein.approximation.request import Parts, Request, store
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream

@@ -16,8 +16,7 @@ from tqdm import tqdm
 
 from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
-from krein.factorization.core import DENSE_LIMIT, is_dense, map_entries, to_dense
-from krein.factorization.dense import has_cholesky
+from krein.factorization.core import DENSE_LIMIT, has_cholesky, is_dense, map_entries, to_dense
 from krein.factorization.factorization import Factorization
 
 __all__ = ["Certificate", "GershgorinBound", "LanczosResult", "certify", "gershgorin", "lanczos"]
