@@ -36,7 +36,7 @@ import numpy as np
 import scipy
 import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 import krein
 from krein.errors import InputError, KreinWarning

@@ -9,6 +9,7 @@ is a function of two objects, and any such function is a kernel. ``KernelPCA`` d
 import matplotlib.pyplot as plt
 
 import krein
+from krein.plotting import MapDisplay
 
 NUMBERS = {
     "English": "one two three four five six seven eight nine ten",
@@ -53,13 +54,8 @@ print(
 
 # %%
 # ``krein.pairwise`` makes a kernel of the function; the objects are tuples of words.
-places = krein.KernelPCA(n_components=2, kernel=krein.pairwise(alike, n_jobs=1), random_state=0).fit_transform(
-    languages
-)
-figure, ax = plt.subplots(figsize=(8, 6), layout="constrained")
-ax.plot(*places.T, "o", color="#b03a2e", markersize=4)
-for name, (x, y) in zip(NUMBERS, places, strict=True):
-    ax.annotate(name, (x, y), textcoords="offset points", xytext=(4, 3), fontsize=9)
-ax.set(xlabel="first component", ylabel="second component", title="Languages by their words for one to ten")
-ax.margins(0.12)
+embedding = krein.KernelPCA(n_components=2, kernel=krein.pairwise(alike, n_jobs=1), random_state=0).fit(languages)
+display = MapDisplay.from_estimator(embedding, languages, names=NUMBERS)
+display.ax_.set_title("Languages by their words for one to ten")
+display.ax_.margins(0.12)
 plt.show()

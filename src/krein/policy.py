@@ -260,7 +260,7 @@ def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Ite
             given["dtype"] = name if isinstance(name, str) or name is None else np.dtype(name).name
         one_of("dtype", given["dtype"], ("auto", *types))
     if not isinstance(asked["verbose"], int | np.integer):
-        raise InputError(f"verbose must be an integer, 0 for silence; got {asked['verbose']!r}.")
+        raise InputError(f"verbose must be an integer, -1 for silence; got {asked['verbose']!r}.")
     check_n_jobs(asked["n_jobs"])
     if not isinstance(asked["random_state"], np.random.Generator):
         from sklearn.utils import check_random_state  # loaded with the machines, not with a Policy

@@ -23,6 +23,7 @@ from krein.plotting import (  # noqa: E402
     CoreDisplay,
     InspectionDisplay,
     KernelMatrixDisplay,
+    MapDisplay,
     MemoryDisplay,
     SpectrumDisplay,
     Spot,
@@ -378,3 +379,57 @@ def test_legends_lie_above_the_axes(machine, process):
     for display in (ConvergenceDisplay.from_estimator(machine), UncertaintyDisplay.from_estimator(gp, x, y)):
         display.figure_.canvas.draw()
         assert display.ax_.get_legend().get_window_extent().y0 >= display.ax_.get_window_extent().y1 - 1
+
+
+# -- a map of objects --------------------------------------------------------------------------------------------------
+
+
+def drawn(display):
+    return {str(group.get_label()): np.asarray(group.get_offsets()) for group in display.ax_.collections}
+
+
+def test_a_map_shows_what_transform_returns_by_label(data):
+    embedding = krein.KernelPCA(n_components=3).fit(data.X)
+    display = MapDisplay.from_estimator(embedding, data.X, data.y, components=(0, 2))
+    Z = embedding.transform(data.X)
+    assert set(drawn(display)) == {str(label) for label in np.unique(data.y)} == set(legend(display))
+    for label in np.unique(data.y):
+        assert np.array_equal(drawn(display)[str(label)], Z[data.y == label][:, [0, 2]])
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("component 1", "component 3")
+
+
+def test_a_map_names_objects_without_vectors():
+    words = ["house", "mouse", "louse", "water", "later"]
+    embedding = krein.KernelPCA(n_components=2, kernel=krein.EditSimilarity()).fit(words)
+    display = MapDisplay.from_estimator(embedding, words, names=words)
+    assert [text.get_text() for text in display.ax_.texts] == words
+    (points,) = drawn(display).values()
+    assert np.array_equal(points, embedding.transform(words))
+
+
+def test_thirty_six_labels_look_different_and_more_are_refused():
+    points = np.random.default_rng(0).normal(size=(74, 2))
+    display = MapDisplay(points=points[:72], labels=np.arange(72) // 2).plot()
+    looks = {(tuple(g.get_facecolor()[0]), g.get_paths()[0].vertices.tobytes()) for g in display.ax_.collections}
+    assert len(looks) == 36
+    with pytest.raises(InputError, match="tells 36 labels apart; got 37"):
+        MapDisplay(points=points, labels=np.arange(74) // 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"components": (0, 2)}, "two of the 2"),
+        ({"y": [0, 1]}, "labels must have one entry per point"),
+        ({"names": ["a"]}, "names must have one entry per point"),
+    ],
+)
+def test_a_map_says_what_does_not_fit(data, options, message):
+    embedding = krein.KernelPCA(n_components=2).fit(data.X)
+    with pytest.raises(InputError, match=message):
+        MapDisplay.from_estimator(embedding, data.X, **options)
+
+
+def test_a_machine_without_transform_has_no_map(data, machine):
+    with pytest.raises(InputError, match="must have transform"):
+        MapDisplay.from_estimator(machine, data.X)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.approximation.bases import ALLOCATIONS, LANDMARKS, LandmarkMap, allocate
 from krein.approximation.clusters import Partition
@@ -22,6 +21,7 @@ from krein.kernels.kernel import user_written
 from krein.kernels.pair_function import with_processes
 from krein.kernels.validation import check_objects
 from krein.policy import check_options
+from krein.progress import progress_bar
 from krein.threads import each
 
 __all__ = ["COUPLINGS", "Parts", "Request", "store"]
@@ -120,14 +120,14 @@ class Request:
 
     def each(self, task: Callable[..., T], arguments: Sequence[tuple[Any, ...]], what: str) -> list[T]:
         """Run ``task`` on each tuple of arguments, in threads; the order of results is that of the arguments."""
-        with tqdm(total=len(arguments), desc=what, disable=not self.verbose) as bar:
+        with progress_bar(total=len(arguments), what=what, verbose=self.verbose) as bar:
 
             def shown(*some: Any) -> T:
                 found = task(*some)
                 bar.update()
                 return found
 
-            return each(shown if self.verbose else task, arguments, self.serial)
+            return each(task if bar.disable else shown, arguments, self.serial)
 
 
 @dataclass(frozen=True, eq=False)

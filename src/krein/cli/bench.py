@@ -34,7 +34,7 @@ def command(rows: int, seed: int, as_json: bool) -> None:
       krein bench --rows 50000
     """
     from threadpoolctl import threadpool_limits
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     with threadpool_limits(1), tqdm(total=3, disable=None, leave=False) as bar:
 

@@ -46,7 +46,7 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
       krein demo --quick --output /tmp/demo
       krein demo --seed 7 --json
     """
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     from krein.cli import demo_experiment
     from krein.plotting import check_matplotlib

@@ -50,7 +50,7 @@ def command(model: Path, data: Path, output: Path | None, format_: str | None, s
       krein predict houses.krein new.parquet --output predictions.csv
       krein predict houses.krein new.csv --std --json
     """
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     from krein.tables.reading import chunks, count_rows, file_format, with_zero_columns
 

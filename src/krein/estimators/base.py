@@ -106,7 +106,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         cores unless an environment variable, threadpoolctl or a pool of processes says less. No variable has to be set:
         where blocks run side by side, BLAS has one thread. The result does not depend on it, but for rounding.
     verbose : int, default=0
-        Show progress bars if above 0.
+        Show progress bars if above 0. With 0, a step that takes longer than ten seconds shows its bar on a terminal or
+        in a notebook. With -1, none does.
     memory_limit : int, str or None, default=None
         Bytes that the fit may take beside the interpreter, in each process, for instance "4GB". If given, X is visited
         in pieces that fit. X that lies outside memory is visited in pieces anyway: memory maps and paths of .npy,

@@ -24,7 +24,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 from sklearn.base import clone
-from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, grouped, seed_from, strips
@@ -35,6 +34,7 @@ from krein.kernels.collections import rows
 from krein.kernels.kernel import user_written
 from krein.kernels.precomputed import GivenRows
 from krein.kernels.validation import check_new_objects
+from krein.progress import progress_bar
 from krein.solvers.dense_dual import Task
 from krein.threads import each
 
@@ -233,9 +233,8 @@ def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: in
     n = count_objects(X_new)
     out = np.empty((n, n_outputs))
     starts = range(0, n, PREDICTED_OBJECTS)
-    for start in (
-        tqdm(starts, desc="predict") if verbose and n > PREDICTED_OBJECTS else starts
-    ):  # a bar takes longer than one row
+    # A bar takes longer than one row.
+    for start in starts if n <= PREDICTED_OBJECTS else progress_bar(starts, what="predict", verbose=verbose):
         stop = min(start + PREDICTED_OBJECTS, n)
         for inside, values in parts(X_new if n <= PREDICTED_OBJECTS else rows(X_new, slice(start, stop))):
             out[start:stop][inside] = values

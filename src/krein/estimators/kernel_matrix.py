@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.arrays import Array
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.collections import precise, rows
 from krein.kernels.kernel import needs_both_orders
+from krein.progress import progress_bar
 
 __all__ = ["fill_symmetric", "kernel_matrix"]
 
@@ -52,7 +52,7 @@ def fill_symmetric(kernel: Kernel, objects: Any, unit: float = 1.0, dtype: Any =
     whole = isinstance(kernel, Precomputed) or needs_both_orders(kernel)
     K = np.empty((n, n), dtype=dtype)
     step = min(-(-n // STRIPS), max(1, STRIP_ENTRIES // n))
-    for start in tqdm(range(0, n, step), desc="similarities", disable=not verbose):
+    for start in progress_bar(range(0, n, step), what="similarities", verbose=verbose):
         stop = min(start + step, n)
         strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, n if whole else stop)))
         K[start:stop, : strip.shape[1]] = strip if unit == 1.0 else strip / unit

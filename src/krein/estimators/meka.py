@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from tqdm import tqdm
 
 from krein.arrays import EPS, Array, grouped, seed_from
 from krein.errors import IndefiniteError, InputError, warn, whole_number
@@ -27,6 +26,7 @@ from krein.factorization.core import DENSE_LIMIT, SMALL, has_spectrum, is_dense,
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import count_objects
 from krein.kernels.collections import is_sparse, rows
+from krein.progress import progress_bar
 
 __all__ = ["MEKA", "feature_map"]
 
@@ -155,12 +155,12 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         width = self.n_features_out_
         step = max(1, OUTPUT_ENTRIES // max(1, width, *self.approximation_.factorization.ranks))
         parts = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-        progress = tqdm(parts, desc="features", disable=not self.verbose or len(parts) == 1)
+        shown = parts if len(parts) == 1 else progress_bar(parts, what="features", verbose=self.verbose)
         if self._is_sparse(kind):
             inner = sp.csr_matrix(self._map)
-            return sp.vstack([(basis(part) @ inner).astype(kind) for part in progress], format="csr")
+            return sp.vstack([(basis(part) @ inner).astype(kind) for part in shown], format="csr")
         out = np.zeros((n, width), dtype=kind)
-        for part in progress:
+        for part in shown:
             self._fill(out[part], basis(part))
         return out
 

@@ -30,7 +30,6 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg import blas
 from sklearn.exceptions import ConvergenceWarning
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
 from krein.choosing.candidates import Candidate, Selection
@@ -41,6 +40,7 @@ from krein.estimators.kernel_matrix import fill_symmetric
 from krein.factorization.correction import changed
 from krein.kernels import Evaluator, Kernel, take
 from krein.kernels.collections import rows
+from krein.progress import progress_bar
 
 __all__ = ["STRIP_ENTRIES", "SimilarityFeatures", "landmark_choice", "similarity_features", "strips"]
 
@@ -349,7 +349,7 @@ def _fill(out: Array, evaluator: Evaluator, objects: Any, landmarks: Indices, un
     """Write k(objects, landmarks) / unit into ``out``."""
     prepared = evaluator.against(take(objects, landmarks))
     step = max(1, STRIP_ENTRIES // max(1, len(landmarks)))
-    for start in tqdm(range(0, len(out), step), desc="similarities", disable=not verbose):
+    for start in progress_bar(range(0, len(out), step), what="similarities", verbose=verbose):
         out[start : start + step] = prepared.block(rows(objects, slice(start, start + step))) / unit
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from tqdm import tqdm
 
 from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
 from krein.factorization.core import DENSE_LIMIT, has_cholesky, is_dense, map_entries, to_dense
 from krein.factorization.factorization import Factorization
+from krein.progress import progress_bar
 
 __all__ = ["Certificate", "GershgorinBound", "LanczosResult", "certify", "gershgorin", "lanczos"]
 
@@ -103,7 +103,7 @@ def lanczos(operator: Any, iterations: int | None = None, random_state: Any = No
     vector /= np.linalg.norm(vector)
     previous, beta = np.zeros(n), 0.0
     alphas, betas = np.empty(steps), np.empty(steps)
-    for j in tqdm(range(steps), desc="lanczos", disable=not verbose, leave=False):
+    for j in progress_bar(range(steps), what="lanczos", verbose=verbose):
         product = np.asarray(operator @ vector)
         if product.dtype.kind not in "biuf":
             raise InputError(f"lanczos needs a real operator; its product is {product.dtype}.")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
-from tqdm import tqdm
 
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, is_number, one_of
@@ -22,6 +21,7 @@ from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects,
 from krein.kernels.names import kernel_for
 from krein.kernels.validation import check_objects
 from krein.policy import DEFAULT
+from krein.progress import progress_bar
 
 __all__ = ["inspect"]
 
@@ -103,7 +103,7 @@ def inspect(
     m, rng = len(K), stream(seed, 52)
     subsets = measures.Subsets(m, n, stream(seed, 51))
     stages = [("similarities", time.perf_counter() - start)]
-    with tqdm(total=7, desc="measures", disable=not verbose) as bar:
+    with progress_bar(total=7, what="measures", verbose=verbose) as bar:
 
         def done(stage: str) -> None:
             stages.append((stage, time.perf_counter() - start - sum(t for _, t in stages)))

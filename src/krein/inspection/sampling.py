@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, whole_number
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.kernel import ASYMMETRY
+from krein.progress import progress_bar
 
 __all__ = ["Sample"]
 
@@ -49,7 +49,7 @@ class Sample:
         self._all, self.objects = objects, take(objects, self.rows)
         self.low, self.high, self.asymmetry = np.inf, -np.inf, 0.0
         self.kind: np.dtype[Any] = np.dtype(np.float64)
-        self._bar = tqdm(total=_cost(kernel, n, m), desc="similarities", unit_scale=True, disable=not verbose)
+        self._bar = progress_bar(total=_cost(kernel, n, m), what="similarities", verbose=verbose, unit_scale=True)
         with self._bar:
             K = self._block(self.rows, self.rows)
             self._compare(K, K.T, self.rows, self.rows, "k(x, y) and k(y, x) differ")

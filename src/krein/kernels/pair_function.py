@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, KernelError
@@ -24,6 +23,7 @@ from krein.kernels.collections import compare, count_objects, rows
 from krein.kernels.distances import FromDistances
 from krein.kernels.kernel import Kernel, Traits, note
 from krein.kernels.similarities import FromCallable
+from krein.progress import progress_bar
 
 __all__ = ["PairFunction", "pairwise", "takes", "with_processes"]
 
@@ -31,7 +31,7 @@ __all__ = ["PairFunction", "pairwise", "takes", "with_processes"]
 SERIAL_SECONDS = 0.5
 # Each process gets about STRIPS_PER_PROCESS strips of rows, so that none waits long for the last one.
 STRIPS_PER_PROCESS = 16
-# A progress bar appears after BAR_SECONDS.
+# Its bar appears after BAR_SECONDS, since a function of two objects is slow.
 BAR_SECONDS = 1.0
 
 
@@ -131,9 +131,9 @@ class PairFunction(FromCallable):
         values: Array = np.zeros((len(left), len(right)))
         ahead = np.arange(len(left)) if same else np.zeros(len(left), dtype=np.intp)  # where each row begins
         counts = len(right) - ahead
-        with tqdm(
-            total=int(counts.sum()), desc="similarities", unit_scale=True, delay=BAR_SECONDS, leave=False,
-            disable=not self.verbose,
+        with progress_bar(
+            total=int(counts.sum()), what="similarities", verbose=self.verbose, unit_scale=True, delay=BAR_SECONDS,
+            leave=False,
         ) as bar:  # fmt: skip
             try:
                 for part, found in self._strips(left, right, ahead, counts):

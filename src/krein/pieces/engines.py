@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from joblib import Parallel, delayed
 from threadpoolctl import ThreadpoolController
-from tqdm import tqdm
+
+from krein.progress import progress_bar
 
 __all__ = ["Engine", "Here", "add", "tree_sum"]
 
@@ -74,7 +75,7 @@ class Here:
         return list(self._run(lambda j: step(held[j], *(() if own is None else (own[j],)), *small), range(len(held))))
 
     def _run(self, task: Callable[[int], Any], pieces: Iterable[int], what: str = "") -> Iterable[Any]:
-        bar = tqdm(pieces, desc=what, disable=not (self.verbose and what))
+        bar = progress_bar(pieces, what=what, verbose=self.verbose) if what else pieces
         with self._threads.limit(limits=1):  # many small products, and more threads would round otherwise
             if self._n_jobs == 1:
                 yield from map(task, bar)

@@ -16,11 +16,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.errors import ResourceError
 from krein.pieces.engines import Here, add, tree_sum
 from krein.pieces.rows import Chunk, RowPieces, Run
+from krein.progress import progress_bar
 
 __all__ = ["OnDask", "is_dask", "lazily", "on_dask"]
 
@@ -95,7 +95,7 @@ class OnDask:
         return futures
 
     def _get(self, futures: list[Any], what: str = "") -> list[Any]:
-        with tqdm(total=1, desc=what, disable=not (self.verbose and what)) as bar:
+        with progress_bar(total=1, what=what, verbose=self.verbose if what else -1) as bar:
             found: list[Any] = self.client.gather(futures, direct=True)
             bar.update()
         return found

@@ -10,6 +10,7 @@ from krein.plotting.canvas import MissingPlotError, check_matplotlib, figure_wit
 from krein.plotting.convergence import ConvergenceDisplay
 from krein.plotting.coupling import CoreDisplay
 from krein.plotting.findings import InspectionDisplay
+from krein.plotting.map import MapDisplay
 from krein.plotting.matrix import KernelMatrixDisplay
 from krein.plotting.spectrum import SpectrumDisplay
 from krein.plotting.tradeoff import MemoryDisplay, Spot
@@ -20,6 +21,7 @@ __all__ = [
     "CoreDisplay",
     "InspectionDisplay",
     "KernelMatrixDisplay",
+    "MapDisplay",
     "MemoryDisplay",
     "MissingPlotError",
     "SpectrumDisplay",

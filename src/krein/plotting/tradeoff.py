@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.approximation import Approximation
 from krein.choosing import approximate
 from krein.errors import InputError, si, whole_number
 from krein.plotting.canvas import DARK, approximation_of, axes_for, fit_inside, legend_above, series_styles
+from krein.progress import progress_bar
 
 __all__ = ["MemoryDisplay", "Spot"]
 
@@ -108,7 +108,7 @@ class MemoryDisplay:
         n = own.factorization.shape[0]
         pairs = [(c, k) for c in cs for k in ks if c * k <= (n if c == 1 else n // 4)]
         spots = []
-        for c, k in tqdm(pairs, desc="grid", disable=not verbose):
+        for c, k in progress_bar(pairs, what="grid", verbose=verbose):
             a = approximate(X, own.kernel, n_blocks=c, rank=k, drop=0.0, random_state=random_state)
             spots.append(_measured(a, c, k, random_state))
         mine = own.factorization

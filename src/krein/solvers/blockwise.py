@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.factorization import Factorization
 from krein.factorization.core import is_dense
+from krein.progress import progress_bar
 from krein.solvers.problem import FLOOR, Mask, Point, Problem, excess
 
 __all__ = ["Blockwise", "has_independent_blocks"]
@@ -77,7 +77,7 @@ class Blockwise:
         best: Point | None = None
         sides: dict[bool, tuple[float, Array, Array]] = {}  # the nearest y with too large and too small a sum: y, b, Kb
         last = 0.0
-        with tqdm(total=MULTIPLIER_STEPS, desc="blockwise", disable=verbose <= 0) as bar:
+        with progress_bar(total=MULTIPLIER_STEPS, what="blockwise", verbose=verbose) as bar:
             for turn in range(MULTIPLIER_STEPS if self.stacks else 0):
                 loose = BLOCK_GAPS[min(turn, len(BLOCK_GAPS) - 1)]
                 try:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.arrays import Array
 from krein.errors import IndefiniteError, InputError
 from krein.factorization import Factorization
+from krein.progress import progress_bar
 from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.woodbury import Part, System, factorize
 
@@ -108,7 +108,7 @@ class InteriorPoint:
         """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
         begun, self._begun = self._begun, None
         _, _, since, least = begun or Progress()
-        with tqdm(total=max_iter, initial=self.n_iter, desc="interior point", disable=verbose <= 0) as bar:
+        with progress_bar(total=max_iter, initial=self.n_iter, what="interior point", verbose=verbose) as bar:
             while self._best.gap > tol and self.n_iter < max_iter and not self._stuck:
                 if not self._iterate.step():
                     self._stuck = True

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
-from tqdm import tqdm
 
 from krein.arrays import EPS, Array, Indices
 from krein.factorization import Factorization
+from krein.progress import progress_bar
 from krein.solvers.woodbury import Part, factorize, parts_of
 
 __all__ = ["Logistic", "solve_logistic"]
@@ -88,7 +88,7 @@ def solve_logistic(
     at = _Direction(np.zeros((f.rank, q)), np.zeros(q))
     image, values = np.zeros((f.rank, q)), np.zeros((len(labels), q))
     precondition, n_iter, steps, total = None, 0, 0, float(weights.sum())
-    with tqdm(total=max_iter, desc="logistic", disable=verbose <= 0) as bar:
+    with progress_bar(total=max_iter, what="logistic", verbose=verbose) as bar:
         while True:
             P = loss.probabilities(values)
             R = loss.missed(P)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack
-from tqdm import tqdm
 
 from krein.arrays import EPS, Array, Indices
 from krein.factorization import Factorization
+from krein.progress import progress_bar
 from krein.solvers.problem import Ends, Mask, Point, Problem, ends_of, square
 from krein.solvers.woodbury import Part, factorize
 
@@ -63,7 +63,7 @@ class Newton:
     def reach(self, tol: float, max_iter: int, verbose: int = 0) -> Point:
         """Reduce the relative duality gap to ``tol``, or as far as rounding or ``max_iter`` steps in all allow."""
         f = self.problem.f
-        with tqdm(total=max_iter, initial=self.n_iter, desc="newton", disable=verbose <= 0) as bar:
+        with progress_bar(total=max_iter, initial=self.n_iter, what="newton", verbose=verbose) as bar:
             while self.best.gap > tol and self.n_iter < max_iter and not self._stuck:
                 delta = max(0.0, self._weights[min(self._turn, len(self._weights) - 1)] * self._unit - f.shift)
                 allowed = 0.05 * tol * (abs(self.best.objective) + self.problem.scale) if self._turn else 0.0

@@ -21,11 +21,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tqdm import tqdm
 
 from krein.arrays import Array, Indices
 from krein.errors import warn
 from krein.kernels import take
+from krein.progress import progress_bar
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
 from krein.solvers.kernel_values import KernelValues, Pool
@@ -155,7 +155,7 @@ class _State:
         """Move until no row violates its condition by more than ``allowed``, in stages that begin with ``asked``."""
         path: Path = ()
         done = False
-        with tqdm(desc="refine", disable=verbose <= 0) as bar:
+        with progress_bar(what="refine", verbose=verbose) as bar:
             for _ in range(ROUNDS):
                 asked = max(asked, allowed)
                 steps += self._descend(asked)

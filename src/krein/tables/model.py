@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
-from tqdm import tqdm
 
 from krein.errors import InputError, KreinWarning, one_of, warn
 from krein.estimators import SVC, GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
 from krein.kernels import Alignment, EditSimilarity, Gower, JaroWinkler, Kernel, Spectrum
 from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
+from krein.progress import progress_bar
 from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for, usable_columns
 from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
 
@@ -259,7 +259,7 @@ def learn(
     begin = time.perf_counter()
     values, tested = [], 0
     splits = list(_splits(y, classes, folds, random_state))
-    for train, test in tqdm(splits, desc="folds", disable=verbose <= 0, leave=False):
+    for train, test in progress_bar(splits, what="folds", verbose=verbose):
         predicted = fitted(train).predict(rest.take(test))
         values.append(float(rule(y[test], predicted)))
         tested += len(test)

@@ -1,0 +1,107 @@
+"""A map: objects as points in the plane, by the first two components of a fitted transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from krein.arrays import Array
+from krein.errors import InputError
+from krein.plotting.canvas import COLOURS, MARKERS, axes_for, fit_inside, legend_above
+
+__all__ = ["MapDisplay"]
+
+# More labels than there are pairs of a colour and a marker could not be told apart.
+MOST_LABELS = len(COLOURS) * len(MARKERS)
+
+
+class MapDisplay:
+    """Objects as points, similar ones near each other, with their labels told apart by colour and marker.
+
+    Parameters
+    ----------
+    points : (n, 2)
+        Coordinates.
+    labels : (n,) or None, default=None
+        A label per point.
+    names : (n,) strings or None, default=None
+        Texts that are written beside the points.
+    axes : (str, str), default=("component 1", "component 2")
+        What the axes are called.
+    """
+
+    ax_: Any
+    figure_: Any
+
+    def __init__(self, *, points: Array, labels: Any = None, names: Any = None,
+                 axes: tuple[str, str] = ("component 1", "component 2")) -> None:  # fmt: skip
+        self.points = np.asarray(points, dtype=np.float64)
+        if self.points.ndim != 2 or self.points.shape[1] < 2 or not len(self.points):
+            raise InputError(f"points must have two columns and at least one row; got shape {self.points.shape}.")
+        self.labels = None if labels is None else np.asarray(labels)
+        self.names = None if names is None else [str(name) for name in names]
+        self.axes = axes
+        for what, values in (("labels", self.labels), ("names", self.names)):
+            if values is not None and len(values) != len(self.points):
+                raise InputError(f"{what} must have one entry per point, {len(self.points)}; got {len(values)}.")
+        if self.labels is not None and len(np.unique(self.labels)) > MOST_LABELS:
+            raise InputError(
+                f"A map tells {MOST_LABELS} labels apart; got {len(np.unique(self.labels))}. Pass groups of them."
+            )
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any = None, *, names: Any = None, components: tuple[int, int] = (0, 1),
+        ax: Any = None,
+    ) -> MapDisplay:  # fmt: skip
+        """Draw what a fitted KernelPCA, or another transformer, makes of the objects ``X``.
+
+        Parameters
+        ----------
+        estimator : a fitted transformer, or a pipeline that ends in one
+        X : objects
+            As for ``estimator.transform``.
+        y : (n,) or None, default=None
+            A label per object.
+        names : (n,) strings or None, default=None
+            Texts that are written beside the points.
+        components : (int, int), default=(0, 1)
+            The components that become the axes.
+        ax : matplotlib Axes or None, default=None
+        """
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "transform"):
+            raise InputError(
+                f"estimator must have transform, as KernelPCA has; got {type(estimator).__name__}. "
+                "For coordinates you have, pass MapDisplay(points=...)."
+            )
+        Z = np.asarray(estimator.transform(X))
+        if Z.ndim != 2 or not all(0 <= c < Z.shape[1] for c in components):
+            raise InputError(f"components must be two of the {Z.shape[-1]} that {estimator} has; got {components}.")
+        a, b = components
+        return cls(points=Z[:, [a, b]], labels=y, names=names, axes=(f"component {a + 1}", f"component {b + 1}")).plot(
+            ax=ax
+        )
+
+    def plot(self, ax: Any = None) -> MapDisplay:
+        """Draw the points, a legend of the labels, and the names."""
+        (axis,), figure = axes_for(ax, 1, (6.4, 5.2))
+        groups = [None] if self.labels is None else list(np.unique(self.labels))
+        size = float(np.clip(8000 / len(self.points), 9, 36))
+        for i, group in enumerate(groups):
+            chosen = slice(None) if group is None else self.labels == group
+            x, y = self.points[chosen, :2].T
+            marker = MARKERS[(i // len(COLOURS) + i) % len(MARKERS)]
+            axis.scatter(x, y, s=size, color=COLOURS[i % len(COLOURS)], marker=marker, alpha=0.7, linewidths=0,
+                         label=None if group is None else str(group))  # fmt: skip
+        for name, (x, y) in zip(self.names or (), self.points[:, :2], strict=False):
+            axis.annotate(name, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=8)
+        axis.set_xlabel(self.axes[0])
+        axis.set_ylabel(self.axes[1])
+        if self.labels is not None:
+            legend_above(axis, columns=min(8, len(groups)), handlelength=1.0, markerscale=(36 / size) ** 0.5)
+        fit_inside(axis)
+        self.ax_, self.figure_ = axis, figure
+        return self

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+
+import krein
+from krein import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watch(monkeypatch, screen, delay):
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "DELAY", delay)
+    return screen
+
+
+def shown(monkeypatch, verbose, delay, screen=Terminal):
+    screen = watch(monkeypatch, screen(), delay)
+    assert list(progress.progress_bar(range(3), what="counting", verbose=verbose, mininterval=0)) == [0, 1, 2]
+    return screen.getvalue()
+
+
+def test_verbose_shows_a_bar_at_once_that_stays(monkeypatch):
+    bar = shown(monkeypatch, 1, 1e9)
+    assert "counting: 100%" in bar
+    assert bar.endswith("\n")
+
+
+def test_a_long_step_says_what_it_does_without_verbose(monkeypatch):
+    bar = shown(monkeypatch, 0, 1e-9)
+    assert "counting" in bar
+    assert not bar.endswith("\n")  # it has gone
+
+
+def test_a_short_step_says_nothing(monkeypatch):
+    assert shown(monkeypatch, 0, 1e9) == ""
+
+
+def test_minus_one_never_says_anything(monkeypatch):
+    assert shown(monkeypatch, -1, 1e-9) == ""
+
+
+def test_nothing_is_written_where_nobody_watches(monkeypatch):
+    assert shown(monkeypatch, 0, 1e-9, io.StringIO) == ""
+
+
+def test_a_notebook_counts_as_watched(monkeypatch):
+    notebook = type("tqdm", (), {"__module__": "tqdm.notebook"})
+    monkeypatch.setattr(progress, "tqdm", notebook)
+    assert progress._is_watched()
+
+
+def test_a_fit_shows_its_long_steps(monkeypatch):
+    class Eager(progress.tqdm):
+        def __init__(self, *args, **options):
+            super().__init__(*args, mininterval=0, **options)
+
+    monkeypatch.setattr(progress, "tqdm", Eager)
+    screen = watch(monkeypatch, Terminal(), 1e-9)
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    krein.approximate(X, krein.RBF(), n_blocks=3, rank=10, random_state=0)
+    assert "bases: 100%" in screen.getvalue()
