@@ -47,8 +47,8 @@ from krein.kernels.validation import (
     check_table,
     holds_vectors,
     in_range,
-    warn_of_no_contrast,
 )
+from krein.kernels.vectors import warn_of_no_contrast
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_correction, check_parameters, check_policy
 from krein.threads import small_products
@@ -251,10 +251,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
             )  # fmt: skip
-            kernel = with_processes(kernel, self.n_jobs, self.verbose)
         self._binding = spent.n_evaluations
-        warn_of_no_contrast(X, kernel)
-        return X, y, kernel
+        if kernel.compares == "vectors":
+            warn_of_no_contrast(X, kernel)
+        return X, y, with_processes(kernel, self.n_jobs, self.verbose)
 
     def _new(self, X: Any) -> Any:
         """Objects to predict, checked against those of the fit."""

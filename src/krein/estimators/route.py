@@ -272,8 +272,10 @@ def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> N
 
     Their number is that of the route; where blocks and rank are still to be chosen it is a lower bound.
     """
+    if kernel.compares == "vectors" or isinstance(route, Handed):
+        return
     functions = [part for part in user_written(kernel) if isinstance(part, PairFunction)]
-    if not functions or isinstance(route, Handed):
+    if not functions:
         return
     n, policy = count_objects(objects), check_policy(machine.policy)
     if isinstance(route, Exact) or (isinstance(route, Features) and route.n_landmarks == n):

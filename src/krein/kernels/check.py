@@ -138,7 +138,6 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
             raise InputError(
                 "check_kernel needs finite data; X holds NaN or infinite values. Impute or drop them first."
             )
-    note(kernel.bind_entries(n))
     kernel = kernel.bind(X)
     rng = stream(seed_from(random_state))
     sample = take(X, np.sort(rng.choice(n, size=min(n, n_samples), replace=False)))

@@ -146,12 +146,11 @@ class Kernel(ABC):
         """Return how many entries of k `diag` evaluates for ``n_objects``."""
         return n_objects
 
-    def bind_entries(self, n_objects: int) -> int:
-        """Return how many entries of k `bind` evaluates for ``n_objects``."""
-        return 0
-
     def bind(self, X: Any) -> Kernel:
-        """Return this kernel with the parameters left None bound to the data X; itself if there are none."""
+        """Return this kernel with the parameters left None bound to the data X; itself if there are none.
+
+        What it evaluates for that it counts itself (`note`).
+        """
         return self
 
     def feature_dimension(self, n_features: int) -> float | None:

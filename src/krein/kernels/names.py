@@ -18,8 +18,7 @@ import numpy as np
 from krein import kernels
 from krein.arrays import Array
 from krein.errors import InputError, is_number
-from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects
-from krein.kernels.kernel import note
+from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel
 from krein.kernels.pair_function import takes
 from krein.kernels.vectors import has_open_gamma, resolved_gamma
 
@@ -81,9 +80,7 @@ def kernel_for(
             made = replace(made, gamma=resolved_gamma(gamma, X, weights, made))  # type: ignore[type-var]
         return made.bind(X)
     if isinstance(kernel, Kernel):
-        filled = _filled(kernel, gamma, X, weights)
-        note(filled.bind_entries(count_objects(X)))
-        return filled.bind(X)
+        return _filled(kernel, gamma, X, weights).bind(X)
     if callable(kernel) and not isinstance(kernel, type):
         function = partial(kernel, **params) if params else kernel
         return FromCallable(function).bind(X)  # which asks whether it compares objects or collections

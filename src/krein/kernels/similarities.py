@@ -167,9 +167,6 @@ class Normalized(Anchored):
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)
 
-    def bind_entries(self, n_objects: int) -> int:
-        return self.kernel.bind_entries(n_objects)
-
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)
         return self if inner is self.kernel else Normalized(inner)
@@ -244,9 +241,6 @@ class _Combination(Kernel):
 
     def diag_entries(self, n_objects: int) -> int:
         return max(part.diag_entries(n_objects) for part in self._kernels)
-
-    def bind_entries(self, n_objects: int) -> int:
-        return max(part.bind_entries(n_objects) for part in self._kernels)
 
     def bind(self, X: Any) -> Kernel:
         bound_parts = tuple(part.bind(X) for part in self._kernels)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from krein.arrays import stream
 from krein.errors import InputError, warn
 from krein.kernels import (
     DoubleCentred,
@@ -27,10 +26,8 @@ from krein.kernels import (
     Scaled,
     count_objects,
     is_vectors,
-    take,
 )
 from krein.kernels.collections import is_sparse
-from krein.kernels.kernel import note
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
 from krein.kernels.strings import check_strings
@@ -46,15 +43,12 @@ __all__ = [
     "holds_vectors",
     "in_range",
     "off_sphere",
-    "warn_of_no_contrast",
 ]  # fmt: skip
 
 # These types are numbers; so are integers up to LARGEST_INTEGER.
 NUMBERS = (float, np.floating, np.bool_)
 # float64 represents all integers up to this one exactly.
 LARGEST_INTEGER = 2**53
-# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
-CONTRAST_SAMPLE = 32
 # Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
 SINGLE_RANGE = 1e12
 
@@ -174,7 +168,6 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
         raise InputError(
             f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}. Add rows."
         )
-    note(kernel.bind_entries(n))
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
         _warn_off_sphere(objects, bound)
@@ -202,30 +195,6 @@ def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
 def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
     """Whether nothing but expensive similarities is known of the objects: no vectors, no table, no matrix of them."""
     return not is_vectors(objects) and kernel.compares not in ("indices", "tables")
-
-
-def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
-    """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
-
-    Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
-    """
-    n = count_objects(objects)
-    if not (is_vectors(objects) and kernel.compares == "vectors") or n < 3:
-        return
-    some = take(objects, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
-    K = np.asarray(kernel(some))
-    others = K[~np.eye(len(K), dtype=bool)]
-    equal = bool((others == K[0, 0]).all() and (np.diagonal(K) == K[0, 0]).all())
-    if not equal and not (kernel.traits.stationary and not kernel.traits.compact and (others == 0.0).all()):
-        return
-    dense = some.toarray() if is_sparse(some) else some
-    if equal and (dense == dense[0]).all():
-        return
-    warn(
-        f"{kernel!r} is {others[0]:.3g} for every pair of {len(K)} different rows (largest entry "
-        f"{np.abs(dense).max():.1g}), so it tells nothing about them. Rescale the rows, for instance with "
-        "sklearn.preprocessing.StandardScaler, or give another gamma."
-    )
 
 
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:

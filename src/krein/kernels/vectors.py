@@ -23,9 +23,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from krein.arrays import Array, strips
-from krein.errors import InputError, is_number, positive
-from krein.kernels.collections import is_sparse
+from krein.arrays import Array, stream, strips
+from krein.errors import InputError, is_number, positive, warn
+from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.pieces.rows import RowPieces
 
@@ -33,7 +33,7 @@ __all__ = [
     "RBF", "Cosines", "EuclideanDistances", "Exponential", "InnerProducts", "ManhattanDistances", "Rows",
     "SquaredDistances", "VectorKernel", "as_vectors", "check_features", "check_length_scale", "constant_diagonal",
     "has_open_gamma", "in_units", "inner", "largest_entry", "resolved_gamma", "scale_gamma", "squared_norms",
-    "unit_rows",
+    "unit_rows", "warn_of_no_contrast",
 ]  # fmt: skip
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -60,6 +60,8 @@ LARGE = {FLOAT32: 1e10, FLOAT64: 1e100}
 CANCELLED = float(np.sqrt(np.finfo(np.float64).eps))
 # Norms are computed for strips of rows of at most STRIP_ENTRIES entries.
 STRIP_ENTRIES = 2**18
+# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
+CONTRAST_SAMPLE = 32
 # The variance of the data is summed over strips of at most VARIANCE_ENTRIES entries.
 VARIANCE_ENTRIES = 2**20
 
@@ -576,6 +578,30 @@ def _row_sums(X: Any) -> Array:
     """The sum and the sum of squares of each row, (n, 2)."""
     values = np.asarray(X, dtype=np.float64)
     return np.column_stack([values.sum(1), np.square(values).sum(1)])
+
+
+def warn_of_no_contrast(X: Any, kernel: Kernel) -> None:
+    """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
+
+    Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
+    """
+    n = count_objects(X)
+    if not is_vectors(X) or n < 3:
+        return
+    some = take(X, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
+    K = np.asarray(kernel(some))
+    others = K[~np.eye(len(K), dtype=bool)]
+    equal = bool((others == K[0, 0]).all() and (np.diagonal(K) == K[0, 0]).all())
+    if not equal and not (kernel.traits.stationary and not kernel.traits.compact and (others == 0.0).all()):
+        return
+    dense = some.toarray() if is_sparse(some) else some
+    if equal and (dense == dense[0]).all():
+        return
+    warn(
+        f"{kernel!r} is {others[0]:.3g} for every pair of {len(K)} different rows (largest entry "
+        f"{np.abs(dense).max():.1g}), so it tells nothing about them. Rescale the rows, for instance with "
+        "sklearn.preprocessing.StandardScaler, or give another gamma."
+    )
 
 
 # -- kernels of distances ----------------------------------------------------------------------------------------------

@@ -254,16 +254,17 @@ class InMemory(Rows):
         self.start(first_share(problem))
         self.multiplier = 0.0
         self.b = self.coefficients()
-        self.product = problem.multiply(self.b)
+        self.product = problem.f @ self.b
         slope = self.product - problem.linear
         size = max(float(np.abs(slope).mean()), float(np.abs(problem.linear).mean()), problem.epsilon) or 1.0
         self.z = np.where(self.live, size, 0.0)
         self.w = np.where(self.live, size, 0.0)
 
     def judge(self) -> Mark:
-        point = self.problem.point(self.b, self.multiplier, self.product)
         size = max(float(np.abs(self.linear).mean()), self.epsilon) or float(np.abs(self.product).mean()) or 1.0
-        found = point, self.ends(size)
+        ends = self.ends(size)
+        point = self.problem.point(self.b, self.multiplier, self.product)
+        found = point, ends
         return Mark(point.gap, point.excess, lambda: found)
 
     def keep(self, progress: Progress) -> None:
@@ -331,7 +332,7 @@ class _Newton:
         x -= y * self.ones
         if not refine and not self.problem.epsilon:
             return x, y, x  # K x is for sharing a step out among parts, and there is one
-        turned = self.problem.multiply(x)
+        turned = self.problem.f @ x
         if not refine:
             return x, y, turned
         held = self.loose > 0.0
@@ -349,7 +350,7 @@ class _Newton:
             dy = (float(more.sum()) - gap) / self.sum
             more -= dy * self.ones
             x, y = x + more, y + dy
-            turned = turned + self.problem.multiply(more)
+            turned = turned + self.problem.f @ more
         return x, y, turned
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -37,11 +36,10 @@ class Part:
     columns: Indices | slice  # of the core
     spans: tuple[slice, ...]  # of each block within the part
     core: Array | BlockSparse
+    peak: float = field(init=False)  # the largest |entry| of the core
 
-    @cached_property
-    def peak(self) -> float:
-        """The largest |entry| of the core."""
-        return core_peak(self.core)
+    def __post_init__(self) -> None:
+        vars(self).update(peak=core_peak(self.core))
 
 
 def parts_of(f: Factorization) -> tuple[Part, ...]:
