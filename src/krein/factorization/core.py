@@ -82,10 +82,17 @@ class BlockSparse:
     groups: tuple[Group, ...]
     starts: Indices = field(init=False, repr=False)  # (c + 1,) the first row of each block, and r
     shape: tuple[int, int] = field(init=False, repr=False)
+    n_kept: int = field(init=False, repr=False)  # stored entries
+    is_block_diagonal: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         starts = np.concatenate([[0], np.cumsum(self.ranks, dtype=np.intp)])
-        vars(self).update(starts=starts, shape=(int(starts[-1]),) * 2)
+        vars(self).update(
+            starts=starts,
+            shape=(int(starts[-1]),) * 2,
+            n_kept=sum(g.values.size for g in self.groups),
+            is_block_diagonal=all(np.array_equal(g.left, g.right) for g in self.groups),
+        )
 
     @classmethod
     def from_blocks(cls, ranks: Sequence[int], blocks: Mapping[tuple[int, int], Array]) -> BlockSparse:
@@ -116,15 +123,6 @@ class BlockSparse:
     @property
     def nbytes(self) -> int:
         return sum(g.values.nbytes + g.left.nbytes + g.right.nbytes for g in self.groups)
-
-    @property
-    def n_kept(self) -> int:
-        """Number of stored entries."""
-        return sum(g.values.size for g in self.groups)
-
-    @cached_property
-    def is_block_diagonal(self) -> bool:
-        return all(np.array_equal(g.left, g.right) for g in self.groups)
 
     def blocks(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (i, j, block), i <= j."""

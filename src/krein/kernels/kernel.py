@@ -494,9 +494,8 @@ class Evaluator:
         n = count_objects(A)
         if n == 0:
             return np.empty(0)
-        values = np.asarray(self.kernel.diag(A))
         self._add(self.kernel.diag_entries(n))
-        return self._checked(values, (n,), "diag(A)", 0)
+        return self._checked(np.asarray(self.kernel.diag(A)), (n,), "diag(A)", 0)
 
     def own(self, A: Any) -> Array | None:
         """Return the number of each object that an Anchored kernel needs beside what it compares; else None."""
@@ -573,9 +572,8 @@ class BlockEvaluator:
         kernel = self.evaluator.kernel
         if isinstance(kernel, Anchored):
             return kernel.against(self.B, self.evaluator.own(self.B) if self.diag_B is None else self.diag_B)
-        function = kernel.against(self.B)
         self.evaluator._add(kernel.against_entries(self.n_columns))
-        return function
+        return kernel.against(self.B)
 
     def block(self, A: Any) -> Array:
         """Return k(A, B), shape (len(A), len(B)), checked."""
@@ -605,10 +603,9 @@ class BlockEvaluator:
                 yield part, np.empty(shape)
                 continue
             some = A if shape[0] == n else rows(A, part)
-            values = self._function(some)
             kernel = evaluator.kernel
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
-            yield part, evaluator._checked(np.asarray(values), shape, "k(A, B)", part.start)
+            yield part, evaluator._checked(np.asarray(self._function(some)), shape, "k(A, B)", part.start)
 
     def again(self, evaluator: Evaluator | None = None) -> BlockEvaluator:
         """The same, with what was prepared, counted by ``evaluator`` or wherever it is used from now on."""
