@@ -8,7 +8,6 @@ eigenvalues of an indefinite kernel. Eigenvalues that are zero to rounding are l
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +22,12 @@ from krein.arrays import Array, Indices
 from krein.errors import InputError, warn
 from krein.factorization.bases import gram, tiles
 from krein.kernels import Evaluator, Kernel, count_objects, take
-from krein.kernels.collections import is_sparse, precise
+from krein.kernels.collections import is_sparse, object_bytes, precise
 
 __all__ = [
     "ALLOCATIONS", "CANDIDATES", "LANDMARKS", "MAX_EXTENSION_GROWTH", "PER_RANK", "LandmarkMap", "Sketch",
-    "allocate", "among", "candidate_places", "choose_landmarks", "nystrom", "object_bytes", "other_rows",
-    "right_divide", "row_lengths", "sketch",
+    "allocate", "among", "candidate_places", "choose_landmarks", "nystrom", "other_rows", "right_divide",
+    "row_lengths", "sketch",
 ]  # fmt: skip
 
 # Eigenvalues of W below this share of the largest are not inverted (`sketch`).
@@ -114,13 +113,6 @@ def row_lengths(rows: Array) -> Array:
     """The norm of each row. Rows are divided by the largest entry, so that no square overflows."""
     peak = float(np.abs(rows).max(initial=0.0)) or 1.0
     return np.asarray(peak * np.linalg.norm(rows / peak, axis=1))
-
-
-def object_bytes(objects: Any) -> int:
-    """Bytes of a collection of objects. For lists, bytes of the items without what these refer to."""
-    if is_sparse(objects):
-        return int(objects.data.nbytes + objects.indices.nbytes + objects.indptr.nbytes)
-    return int(objects.nbytes) if hasattr(objects, "nbytes") else sum(map(sys.getsizeof, objects))
 
 
 @dataclass(frozen=True, eq=False)

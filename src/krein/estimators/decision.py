@@ -79,7 +79,8 @@ class KernelExpansion:
             return self._combined(prepared.block(rows(X_new, part)))
 
         parts = list(strips(count_objects(X_new), prepared.n_columns, PREDICTED_ENTRIES))
-        yield from zip(parts, each(values, [(part,) for part in parts], _is_serial(self.kernel)), strict=True)
+        serial = any(user_written(self.kernel))  # what a user wrote is called by one thread at a time
+        yield from zip(parts, each(values, [(part,) for part in parts], serial), strict=True)
 
     def _combined(self, block: Array) -> Array:
         """Values from similarities to the support, (n_new, m)."""
@@ -198,7 +199,8 @@ class FactoredExpansion:
             near: Array = self._prepared[i].again(evaluator).block(take(objects, mine))
             return near @ weights[i]
 
-        yield from zip((mine for _, mine in tasks), each(values, tasks, _is_serial(a.kernel)), strict=True)
+        serial = any(user_written(a.kernel))  # what a user wrote is called by one thread at a time
+        yield from zip((mine for _, mine in tasks), each(values, tasks, serial), strict=True)
 
     @cached_property
     def _weights(self) -> list[Array] | None:
@@ -222,11 +224,6 @@ class FactoredExpansion:
 
 
 Expansion = KernelExpansion | FactoredExpansion
-
-
-def _is_serial(kernel: Kernel) -> bool:
-    """Whether a user wrote some of the kernel: then it is called by one thread at a time."""
-    return any(user_written(kernel))
 
 
 def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: int) -> Array:

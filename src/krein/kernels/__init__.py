@@ -3,14 +3,14 @@
 In: collections of objects (vectors, strings, sequences, indices, anything a function compares) and a kernel, by name or
 as a value. Out: checked objects, a kernel with all parameters bound to them, and blocks k(A, B) of similarities.
 
-The base class: `kernel` (`Kernel`, the `Traits` it declares, sums and products). Kernels of vectors: `vectors` (inner
-products and distances; RBF, Laplacian, TL1), `radial` (Matern, rational quadratic, periodic), `products` (linear,
-polynomial, cosine, sigmoid), `networks` (ELM, arc-cosine, NTK), `counts` (fingerprints, sets, histograms), `haversine`
-(places on the Earth). Kernels of other objects: `strings`, `alignment`, `warping`, `gower` (rows of tables,
-`mixed_rows`). Kernels made from something else: `similarities` (functions, normalisation), `pair_function` (functions
-of two objects), `precomputed` (a matrix), `distances`. Objects: `collections` (how many, which), `validation` (what a
-user passes as X), `names` (what a user passes as kernel). Evaluation: `evaluator` (blocks, checked and counted),
-`counting`, `check` (a public test of a kernel).
+The base class and its evaluation: `kernel` (`Kernel`, the `Traits` it declares, and `Evaluator`: blocks, checked and
+counted). Kernels of vectors: `vectors` (inner products and distances, gamma from the data, RBF), `radial` (Laplacian,
+TL1, Matern, rational quadratic, periodic), `products` (linear, polynomial, cosine, sigmoid), `networks` (ELM,
+arc-cosine, NTK), `counts` (fingerprints, sets, histograms), `haversine` (places on the Earth). Kernels of other
+objects: `strings`, `alignment`, `warping`, `gower` (rows of tables, `mixed_rows`). Kernels made from something else:
+`similarities` (functions, normalisation, sums and products), `pair_function` (functions of two objects), `precomputed`
+(a matrix), `distances`. Objects: `collections` (how many, which), `validation` (what a user passes as X), `names` (what
+a user passes as kernel). `check` is a public test of a kernel.
 """
 
 from __future__ import annotations

@@ -24,8 +24,6 @@ from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases
 from krein.pieces.checkpoints import mapped
 from krein.pieces.engines import add
 from krein.solvers.interior_point import (
-    NEWTON_RESIDUAL,
-    REFINEMENTS,
     STEP_SHARE,
     Mark,
     Progress,
@@ -36,7 +34,7 @@ from krein.solvers.interior_point import (
     nothing_to_gain,
 )
 from krein.solvers.problem import Ends, Point, Problem, excess
-from krein.solvers.woodbury import Part, factorize
+from krein.solvers.woodbury import NEWTON_RESIDUAL, REFINEMENTS, Part, factorize
 
 __all__ = ["InPieces"]
 
