@@ -21,7 +21,7 @@ from krein.approximation.clusters import scale_of, scaled
 from krein.arrays import Array, Indices
 from krein.errors import InputError, warn
 from krein.factorization.bases import gram, tiles
-from krein.kernels import Evaluator, Kernel, count_objects, take
+from krein.kernels import Evaluator, count_objects, take
 from krein.kernels.collections import is_sparse, object_bytes, precise
 
 __all__ = [
@@ -72,13 +72,13 @@ class LandmarkMap:
             )
         return out
 
-    def limited(self, basis: Array, block: Array, kernel: Kernel) -> LandmarkMap:
-        """The map of the basis U_i with a limit on u(x), unless the kernel is psd.
+    def limited(self, basis: Array, block: Array) -> LandmarkMap:
+        """The map of the basis U_i with a limit on u(x), for a kernel that is not known to be psd.
 
         For a psd kernel |k(x, Z) v|² <= w k(x, x), so that a weak direction stays weak for every x. For an indefinite
         kernel k(x, Z) v / w has no bound: errors of 300 |k(x, X)| were seen with an error of 3e-8 at the fit.
         """
-        if kernel.traits.psd is True or basis.size == 0:
+        if basis.size == 0:
             return self
         largest = max(float(row_lengths(part @ block).max()) for _, part in tiles(basis))
         return replace(self, block=block, reach=MAX_EXTENSION_GROWTH * largest)

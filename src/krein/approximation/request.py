@@ -24,7 +24,7 @@ from krein.policy import check_options
 from krein.progress import progress_bar
 from krein.threads import each
 
-__all__ = ["COUPLINGS", "Parts", "Request", "store"]
+__all__ = ["COUPLINGS", "Parts", "Request", "limited", "store"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
@@ -137,6 +137,15 @@ class Parts:
     clusters: Partition
     maps: tuple[LandmarkMap, ...]
     factorization: Factorization
+
+
+def limited(
+    request: Request, bases: Sequence[Any], maps: Sequence[LandmarkMap], core: BlockSparse
+) -> list[LandmarkMap]:
+    """The maps of the bases U_i with limits on u(x) that follow from the blocks M_ii, unless the kernel is psd."""
+    if request.kernel.traits.psd is True:
+        return list(maps)
+    return [m.limited(U, M) for m, U, M in zip(maps, bases, core.diagonal_blocks(), strict=True)]
 
 
 def store(request: Request, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], core: BlockSparse) -> Parts:
