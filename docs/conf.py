@@ -128,9 +128,11 @@ def bring_results(app: Sphinx) -> None:
 
 def mend_links(app: Sphinx, docname: str, source: list[str]) -> None:
     """Links that lead out of docs/ where pages are read as files lead to pages of the site here."""
-    text = source[0]
+    text = re.sub(r"\]\(\.\./examples/(\w+/plot_\w+)\.py\)", r"](gallery/\1)", source[0])
     for before, after in (
         ("](../results/", "](results/"),
+        ("{image} ../results/", "{image} results/"),
+        ("](../examples)", "](gallery/index)"),
         ("](results/paper)", "](results/index.md)"),
         ("](../CONTRIBUTING.md", "](contributing.md"),
         ("](../CHANGELOG.md", "](changelog.md"),

@@ -1,14 +1,16 @@
-"""Build the wheel and the source distribution, and prove them: python release/prove.py [--pythons 3.10 3.13] [--quick].
+"""Build the wheel and the source distribution, and prove them.
+
+    python release/prove.py [--pythons 3.10 3.13] [--tests ends|some|none]
 
 The wheel is built from the source distribution, so that both are complete. In clean environments, away from this
-repository:
+repository, on every Python that is found with the newest versions of what krein requires, and on the oldest Python
+also with the oldest versions that pyproject.toml allows:
 
 1. alone: the wheel and what it requires, nothing else. Every public name is imported; a model is fitted, saved and
    loaded; the command answers. What each dependency weighs is printed.
-2. the tests, with the extras and what the tests need, against the installed wheel: with the newest versions on every
-   Python that is found, and with the oldest versions that pyproject.toml allows on the oldest Python.
-
---quick runs the tests of the package, of the machines' contract and of model files instead of all of them.
+2. the tests, with the extras and what the tests need, against the installed wheel: all of them at both ends (the
+   oldest Python with the oldest versions, the newest Python with the newest), some of them between. --tests some
+   runs some of them everywhere, --tests none leaves them out.
 """
 
 from __future__ import annotations
@@ -20,18 +22,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = None  # the environment that `make` builds has no reader of TOML on 3.10; the file is read by pattern
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # What lies beside the package and is used by the tests.
 BESIDE = ("tests", "paper", "benchmarks", "trust", "examples", "docs", "README.md", "CONTRIBUTING.md", "pyproject.toml")
-QUICK = (
+SOME = (
     "tests/test_package.py",
     "tests/test_examples.py",
     "tests/persistence",
@@ -62,7 +60,7 @@ for d in sorted(m.distributions(), key=lambda d: d.metadata["Name"].lower()):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pythons", nargs="*", default=PYTHONS, help="versions to prove it on, where they are found")
-    parser.add_argument("--quick", action="store_true", help="some of the tests")
+    parser.add_argument("--tests", choices=("ends", "some", "none"), default="ends", help="where all tests are run")
     arguments = parser.parse_args()
     wheel = build()
     found = {version: path for version in arguments.pythons if (path := python(version))}
@@ -70,14 +68,16 @@ def main() -> None:
     print(f"Pythons: {', '.join(found) or 'none'}" + (f"; not found: {', '.join(missing)}" if missing else ""))
     if not found:
         raise SystemExit("No Python to prove it on.")
+    first, last = next(iter(found)), list(found)[-1]
     failures = []
-    for number, (version, path) in enumerate(found.items()):
-        cases = [("newest", [])] + ([("oldest", oldest())] if number == 0 else [])
-        for name, constraints in cases:
-            try:
-                prove(wheel, path, constraints, quick=arguments.quick, title=f"Python {version}, {name} versions")
-            except subprocess.CalledProcessError as error:
-                failures.append(f"Python {version}, {name} versions: {' '.join(map(str, error.cmd))[:120]}")
+    for version, versions in [(first, "oldest"), *((version, "newest") for version in found)]:
+        title = f"Python {version}, {versions} versions"
+        whole = arguments.tests == "ends" and (versions == "oldest" or version == last)
+        tests = () if arguments.tests == "none" else ("tests",) if whole else SOME
+        try:
+            prove(wheel, found[version], oldest(wheel) if versions == "oldest" else [], tests, title=title)
+        except subprocess.CalledProcessError as error:
+            failures.append(f"{title}: {' '.join(map(str, error.cmd))[:120]}")
     if failures:
         raise SystemExit("FAILED\n" + "\n".join(failures))
     print(f"{wheel} and the source distribution beside it hold on {len(found)} Pythons.")
@@ -103,54 +103,41 @@ def python(version: str) -> Path | None:
     return None
 
 
-def oldest() -> list[str]:
-    """Return the lower bounds of the run-time requirements, as versions to install."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    if tomllib is not None:
-        required = tomllib.loads(text)["project"]["dependencies"]
-    else:
-        required = re.findall(
-            r'^    "([\w-]+>=[\d.]+)"',
-            text[text.index("\ndependencies") : text.index("]\n", text.index("\ndependencies"))],
-            re.M,
-        )
-    pinned = [requirement.replace(">=", "==") for requirement in required]
-    return [f"{pin}.*" if pin.startswith(("numpy", "scipy", "scikit-learn")) else pin for pin in pinned]
+def oldest(wheel: Path) -> list[str]:
+    """Return the lower bounds of what krein and its extras require, as versions to install."""
+    (name,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("dist-info/METADATA"))
+    required = re.findall(
+        r"^Requires-Dist: ([\w-]+)(?:\[.*\])?>=([\d.]+)(?:; extra == .all.)?$",
+        zipfile.ZipFile(wheel).read(name).decode(),
+        re.M,
+    )
+    return [f"{package}=={version}" for package, version in required]
 
 
-def prove(wheel: Path, interpreter: Path, constraints: list[str], *, quick: bool, title: str) -> None:
+def prove(wheel: Path, interpreter: Path, bounds: list[str], tests: tuple[str, ...], *, title: str) -> None:
     print(f"\n== {title}", flush=True)
     with tempfile.TemporaryDirectory(prefix="krein-prove-") as folder:
         place = Path(folder)
         run(interpreter, "-m", "venv", place / "venv")
         there = place / "venv" / "bin" / "python"
-        install = (there, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        run(*install, wheel, *constraints)
+        (place / "bounds.txt").write_text("\n".join(bounds))
+        install = (there, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", place / "bounds.txt")
+        run(*install, wheel)
         run(there, "-c", WEIGHTS, cwd=place)
         run(there, "-c", ALONE, cwd=place)
         run(place / "venv" / "bin" / "krein", "--version", cwd=place)
-        run(*install, f"{wheel}[all,dev]", *constraints)
+        if not tests:
+            return
+        run(*install, f"{wheel}[all,dev]")
         for name in BESIDE:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(
-                    source, place / name, ignore=shutil.ignore_patterns("__pycache__", "gallery", "api", "results")
-                )
+                ignored = shutil.ignore_patterns("__pycache__", "gallery", "api", "results")
+                shutil.copytree(source, place / name, ignore=ignored)
             else:
                 shutil.copyfile(source, place / name)
-        chosen = QUICK if quick else ("tests",)
-        run(
-            there,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            os.environ.get("TEST_PROCESSES", "2"),
-            "-p",
-            "no:cacheprovider",
-            *chosen,
-            cwd=place,
-        )
+        processes = os.environ.get("TEST_PROCESSES", "2")
+        run(there, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider", *tests, cwd=place)
 
 
 def run(*command: object, cwd: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The Python of the README and of every page runs as it is written, block after block."""
+"""The Python of the README and of every page runs as it is written, block after block; links lead to files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ def blocks(path: Path) -> list[str]:
     return BLOCK.findall(path.read_text(encoding="utf-8"))
 
 
-PAGES = [
-    path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-    if path.is_file() and blocks(path)
-]
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|\{image\} (\S+)")
+TEXTS = [path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))) if path.is_file()]
+PAGES = [path for path in TEXTS if blocks(path)]
+
+
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="only in the repository")
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_the_links_of_a_page_lead_to_files(path: Path) -> None:
+    links = [one or other for one, other in LINK.findall(path.read_text(encoding="utf-8"))]
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

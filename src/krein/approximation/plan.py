@@ -47,14 +47,14 @@ DIRECTION_PRODUCTS = 12
 CORE_FLOPS = 20
 # What is done once with all rows after the build takes about this many operations for each.
 ROW_FLOPS = 50_000
-# An interior point takes about this many steps. Hard problems take twice as many.
-STEPS = 50
-# A step visits all rows so often, refinement included.
-VISITS = 4.1
+# Newton's method takes about this many steps. Hard problems take twice as many.
+STEPS = 25
+# A step visits all rows so often, line search included.
+VISITS = 3.0
 # Beside the Gram matrices a step takes about this many operations for each row.
-STEP_FLOPS = 20_000
+STEP_FLOPS = 8_000
 # A step sends about this many vectors of r numbers to each worker, and gets as many back from each piece.
-STEP_VECTORS = 6
+STEP_VECTORS = 4
 # The target, the order of the rows and the bounds of a dual take about this many bytes for each row in any case.
 HELD_ROW_BYTES = {"ridge": 40, "svm": 100}
 # About this many copies of the core are held at once, while it is decomposed.
@@ -373,7 +373,6 @@ class _Fit:
         tried, candidates = ROWS_PER_LANDMARK * s.landmarks, 0 if c == 1 else c * CANDIDATES_PER_RANK * b
         fetched = 8.0 * candidates * b  # bytes of the rows of U among which the samples are drawn
         steps = STEPS if self.learner == "svm" else 0
-        factored = steps if self.in_files or self.workers > 1 else 0  # in memory Newton's method factors less
         files = self.basis_bytes * self.in_files
         vectors = VECTOR_BYTES * s.n * (steps > 0)
         held = HELD_ROW_BYTES[self.learner] * s.n + s.maps  # in the process that fits, from the start
@@ -401,7 +400,7 @@ class _Fit:
             held=held + s.core_bytes + 8.0 * s.sampled * (s.d + b), there=built - piece)  # fmt: skip
         solve = self._stage(
             "solve", each=(ROW_FLOPS + steps * (STEP_FLOPS + 2.0 * b * b)) / m.flops,
-            here=(CORE_FLOPS + factored) * s.core_flops / m.flops, held=held + s.core_bytes,
+            here=(CORE_FLOPS + steps) * s.core_flops / m.flops, held=held + s.core_bytes,
             there=built + (0.0 if self.in_files else vectors / self.workers),
             moved=8.0 * c * s.k * STEP_VECTORS * (steps + 1) * (self.n_pieces + self.workers)
             + steps * self.n_pieces * s.grams,

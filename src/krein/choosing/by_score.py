@@ -493,7 +493,7 @@ class _Trials:
     def _record(self, t: Candidate, losses: Array) -> Candidate:
         self.tried.append(t)
         self.losses[t.key] = losses
-        if self.verbose:
+        if self.verbose > 0:
             print(f"{t.n_blocks} blocks of rank {t.rank}, {'' if t.coupled else 'un'}coupled: {t.score:.4f}")
         return t
 

@@ -299,7 +299,7 @@ random_state, n_jobs, verbose, memory_limit, workdir
         return np.asarray(self.fit(X).labels_)
 
     def _labels(self, embedding: Array, seed: int) -> Indices:
-        if self.verbose:
+        if self.verbose > 0:
             print(f"Computing label assignment using {self.assign_labels}")
         # A piece of hardly any degree has entries whose squares overflow; a power of two changes nothing else.
         embedding = np.ldexp(embedding, -int(np.frexp(np.abs(embedding).max())[1]))

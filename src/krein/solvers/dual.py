@@ -20,7 +20,8 @@ from krein.factorization.pieces import PieceBases
 from krein.solvers.blockwise import Blockwise, has_independent_blocks, suits_blockwise
 from krein.solvers.interior_point import InMemory, InteriorPoint
 from krein.solvers.interior_point_pieces import InPieces
-from krein.solvers.newton import Newton, suits_newton
+from krein.solvers.newton import InMemoryRows, Newton, NewtonRows, suits_newton
+from krein.solvers.newton_pieces import RowsInPieces
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut, ends_of, restricted
 from krein.solvers.woodbury import Part, parts_of
@@ -136,7 +137,8 @@ def solve_dual(
         "blockwise" solves blocks without coupling one by one, thousands at a time; "auto" takes it if blocks have few
         rows for their rank. "newton" is faster for many rows and a small coupled core. If either does not reach
         ``tol``, the interior point continues: 10 to 40 steps, each with one `gram`, one Cholesky factorization of the
-        core and about 8 products. Rows in pieces are left to it by "auto": a step visits them 4 times.
+        core and about 8 products. Of rows in pieces, a step of Newton's method visits all twice, and one of the
+        interior point four times.
     verbose : int, default=0
         Whether a progress bar is shown.
 
@@ -223,36 +225,40 @@ def _solved(
     if few and not _in_pieces(problem.f):
         problem = replace(problem, f=cut(problem.f, np.arange(len(problem.linear))))
     parts = parts_of(problem.f)
-    if method == "newton" or (method == "auto" and not _in_pieces(problem.f) and suits_newton(problem, parts)):
-        quick = Newton(problem, parts, start)
+    files = _checkpoints(problem.f)
+    name = "" if files is None else f"path-{_fingerprint(problem, tol, max_iter)}"
+    if method == "newton" or (method == "auto" and suits_newton(problem, parts)):
+        quick = Newton(_newton_rows(problem, start, name), parts)
         point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
+            if files is not None:
+                files.forget_states(f"{name}-newton")
             return point, quick.n_iter, "newton", tuple(quick.path)
-    if not _in_pieces(problem.f):
-        run = InteriorPoint(InMemory(problem, parts))
-        point = _finished(run, problem, parts, tol, max_iter, verbose)
-    else:
-        files = _checkpoints(problem.f)
-        name = "" if files is None else f"path-{_fingerprint(problem, tol, max_iter)}"
-        run = InteriorPoint(InPieces(problem, parts, name))
-        if len(problem.linear) > POLISHED_ROWS:
-            point = run.reach(tol, max_iter, verbose)
-        else:
-            point = _finished(run, problem, parts, tol, max_iter, verbose)
-        if files is not None:
-            files.forget_states(name)
+    run = InteriorPoint(InPieces(problem, parts, name) if _in_pieces(problem.f) else InMemory(problem, parts))
+    point = _finished(run, problem, parts, tol, max_iter, verbose)
+    if files is not None:
+        files.forget_states(f"{name}-newton")
+        files.forget_states(name)
     return point, before + run.n_iter, "interior-point", tuple((before + step, gap) for step, gap in run.path)
+
+
+def _newton_rows(problem: Problem, start: tuple[Array, float] | None, name: str) -> NewtonRows:
+    if not _in_pieces(problem.f):
+        return InMemoryRows(problem, start)
+    return RowsInPieces(problem, start, name and f"{name}-newton")
 
 
 def _finished(
     run: InteriorPoint | Newton, problem: Problem, parts: tuple[Part, ...], tol: float, max_iter: int, verbose: int
 ) -> Point:
     """Run to ``tol`` and polish; if the polish does not find the active set, go on and polish again."""
+    if _in_pieces(problem.f) and len(problem.linear) > POLISHED_ROWS:
+        return run.reach(tol, max_iter, verbose)
     polished: Point | None = None
     for target in (tol, *FURTHER_GAPS * tol):
         before = run.n_iter
         run.reach(target, max_iter, verbose)
-        if (run.n_iter == before and target < tol) or (isinstance(run, Newton) and run.best.gap > POLISHABLE_GAP):
+        if (run.n_iter == before and target < tol) or (isinstance(run, Newton) and run.gap > POLISHABLE_GAP):
             break
         finer = polish(problem, parts, run.best, run.ends, briefly=isinstance(run, Newton))
         if finer is not None and (polished is None or finer.gap < polished.gap):

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from krein.arrays import Array
 from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases
 from krein.pieces.checkpoints import mapped
-from krein.pieces.engines import add
 from krein.solvers.interior_point import (
     STEP_SHARE,
     Mark,
@@ -33,6 +32,7 @@ from krein.solvers.interior_point import (
     longest,
     nothing_to_gain,
 )
+from krein.solvers.piece_rows import Kept, Stored, Tile, from_parts, joined, opened, sums_of, tiles, to_parts
 from krein.solvers.problem import Ends, Point, Problem, excess
 from krein.solvers.woodbury import NEWTON_RESIDUAL, REFINEMENTS, Part, factorize
 
@@ -40,10 +40,6 @@ __all__ = ["InPieces"]
 
 # The state is kept for another try of the fit after at least this many steps.
 KEPT_STEPS = 10
-# At least this many rows are worked on at a time, so that calls of numpy cost little beside their work.
-TILE_ROWS = 2048
-
-Stored: TypeAlias = Any  # an array, the name of its .npy file, or None
 
 
 class Vectors(NamedTuple):
@@ -63,10 +59,6 @@ class Vectors(NamedTuple):
     dv: Stored = None  # (m, n) the same for the parts
     turned: Stored = None  # (n,) K x
     rest: Stored = None  # (n,) the residual
-
-    def opened(self) -> Vectors:
-        """The same with files as memory maps."""
-        return Vectors(*(mapped(a) if isinstance(a, str) else a for a in self))
 
 
 class Constants(NamedTuple):
@@ -157,23 +149,23 @@ class InPieces:
 
         w, y = solved(first, self.sum_first, self.short)
         here, mu = Course(self.multiplier, y), self.complementarity / self.count
-        vectors, (both, sums), (rate,) = self._visit(_predict, self._down(w), here, mu)
+        vectors, (both, sums), (rate,) = self._visit(_predict, to_parts(self.bases, w), here, mu)
         reach = longest(rate)
         after = (self.complementarity + reach * sums[0] + reach**2 * sums[1]) / self.count
         centre = (max(after, 0.0) / mu) ** 3 * mu
-        fixed, centred = self._up(both)
+        fixed, centred = from_parts(self.bases, both)
         w, y = solved(fixed + centre * centred, float(sums[2] + centre * sums[3]), self.short)
         here = here._replace(centre=centre, dy=0.0)
         last = np.inf
         for turn in range(REFINEMENTS + 1):
-            vectors, (projected, sum_x), _ = self._visit(_correct, self._down(w), here, y, turn, own=vectors)
+            vectors, (projected, sum_x), _ = self._visit(_correct, to_parts(self.bases, w), here, y, turn, own=vectors)
             here = here._replace(dy=here.dy + y)
             vectors, (projected, sums), (rate,) = self._visit(_compare, self._image(projected), here, own=vectors)
             left, size = float(np.sqrt(sums[0])), float(np.sqrt(sums[2])) or 1.0
             if not np.isfinite(left) or left <= NEWTON_RESIDUAL * size or left > 0.5 * last:
                 break
             last = left
-            w, y = solved(self._up(projected)[0], float(sums[1]), self.short - sum_x)
+            w, y = solved(from_parts(self.bases, projected)[0], float(sums[1]), self.short - sum_x)
         length = min(1.0, STEP_SHARE * longest(rate))
         if not np.isfinite(sum_x) or length < 1e-10:
             return False
@@ -188,7 +180,7 @@ class InPieces:
         p = self.problem
         self.vectors, (grams, projected, sums), (damping,) = self._visit(_advance, course, size, self.multiplier, slot)
         self.grams = [A.T @ G @ A for A, G in zip(self.bases.maps, grams, strict=True)]
-        self.projected, self.least_damping = self._up(projected), -damping
+        self.projected, self.least_damping = from_parts(self.bases, projected), -damping
         self.sum_ones, self.sum_first, self.complementarity, count, sum_b, self.objective, own, products = sums.tolist()
         self.count, self.short = 2.0 * count, p.total - sum_b
         self.excess = own + self.multiplier * self.short
@@ -198,38 +190,25 @@ class InPieces:
 
     def _visit(self, step: Callable[..., Any], *small: Any, own: Any = None) -> Any:
         own = self.vectors if own is None else own
-        stays, (sums, peaks) = self.engine.visit(step, self.pieces, self.task, *small, own=own, plus=_joined)
+        stays, (sums, peaks) = self.engine.visit(step, self.pieces, self.task, *small, own=own, plus=joined)
         return stays, sums, peaks
-
-    def _down(self, w: Array) -> list[Array]:
-        """A w for each cluster: the rows of B times it are those of U w."""
-        return [A @ w[cols] for A, (_, cols) in zip(self.bases.maps, self.bases.spans, strict=True)]
-
-    def _up(self, sums: list[Array]) -> Array:
-        """(p, r) xᵀU from xᵀB, for p vectors."""
-        return np.concatenate([part @ A for A, part in zip(self.bases.maps, sums, strict=True)], axis=1)
 
     def _image(self, sums: list[Array]) -> list[Array]:
         """M Uᵀx from xᵀB, ready to be lifted."""
-        return self._down(self.problem.f.core @ self._up(sums)[0])
-
-
-def _joined(left: Any, right: Any) -> Any:
-    """Sums are added, of peaks the larger is kept."""
-    return add(left[0], right[0]), np.maximum(left[1], right[1])
+        return to_parts(self.bases, self.problem.f.core @ from_parts(self.bases, sums)[0])
 
 
 # -- visits: each reads the rows of a piece once, tile by tile ---------------------------------------------------------
 
 
-class _Tile(Rows):
-    """Some rows of a piece, with their rows of B cluster by cluster, and what the Newton system needs of them."""
+class _Tile(Tile, Rows):
+    """Some rows of a piece, and what the Newton system needs of them."""
 
-    def __init__(self, held: Vectors, blocks: list[tuple[int, slice, Array]], task: Constants) -> None:
-        places = slice(blocks[0][1].start, blocks[-1][1].stop)
-        super().__init__(held.linear[places], held.low[places], held.high[places], task.epsilon)
-        self.held, self.blocks, self.places = held, blocks, places
-        self.within = [slice(here.start - places.start, here.stop - places.start) for _, here, _ in blocks]
+    def __init__(self, held: Vectors, tile: Tile, task: Constants) -> None:
+        Tile.__init__(self, tile.blocks)
+        places = self.places
+        Rows.__init__(self, held.linear[places], held.low[places], held.high[places], task.epsilon)
+        self.held = held
         if held.v is not None:
             self.v, self.t = held.v[:, places], held.t[:, places]
         if held.z is not None:
@@ -237,47 +216,21 @@ class _Tile(Rows):
         if held.product is not None:
             self.product = held.product[places]
 
-    def lift(self, parts: list[Array]) -> Array:
-        """The rows of B times these parts."""
-        return np.concatenate([B @ parts[i] for i, _, B in self.blocks])
-
-    def project(self, sums: list[Array], *vectors: Array) -> None:
-        """Add xᵀB to the sums, for each of the vectors."""
-        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
-            for j, x in enumerate(vectors):  # a product with two at once measured slower
-                sums[i][j] += x[here] @ B
-
-    def gram(self, weights: Array, sums: list[Array]) -> None:
-        """Add the Gram matrices BᵀDB to the sums."""
-        roots = np.sqrt(np.maximum(weights, 0.0))[:, None]
-        for (i, _, B), here in zip(self.blocks, self.within, strict=True):
-            scaled = B * roots[here]
-            sums[i] += scaled.T @ scaled
-
     def aims(self, centre: float) -> tuple[Array, Array]:
         """What the corrector wants z v and w t to be."""
         return centre - self.held.crossed_z[:, self.places], centre - self.held.crossed_w[:, self.places]
 
 
 def _tiles(piece: Piece, held: Vectors, task: Constants) -> Iterator[tuple[slice, _Tile]]:
-    """The rows of a piece in tiles, which have several clusters where those are small."""
-    blocks: list[tuple[int, slice, Array]] = []
-    for block in piece.tiles():
-        blocks.append(block)
-        if block[1].stop - blocks[0][1].start >= TILE_ROWS:
-            tile = _Tile(held, blocks, task)
-            yield tile.places, tile
-            blocks = []
-    if blocks:
-        tile = _Tile(held, blocks, task)
-        yield tile.places, tile
+    for tile in tiles(piece):
+        yield tile.places, _Tile(held, tile, task)
 
 
 def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Constants, share: float) -> Any:
     """Put the vectors of the problem in the order of the piece, and start; send Uᵀb."""
     held = Vectors(*(np.asarray(a, dtype=np.float64)[piece.order] for a in given))
-    new = _Kept(piece, task, v=_parts(task), t=_parts(task))
-    sums = _sums(piece)
+    new = Kept(piece, task.folder, "dual", v=_parts(task), t=_parts(task))
+    sums = sums_of(piece)
     for places, rows in _tiles(piece, held, task):
         rows.start(share)
         new.v[:, places], new.t[:, places] = rows.v, rows.t
@@ -288,7 +241,7 @@ def _begin(piece: Piece, given: tuple[Array, Array, Array], task: Constants, sha
 
 def _multiply(piece: Piece, kept: Vectors, task: Constants, image: list[Array]) -> Any:
     """The first K b; send the sum of its slopes."""
-    held, new, slopes = kept.opened(), _Kept(piece, task, product=()), 0.0
+    held, new, slopes = opened(kept), Kept(piece, task.folder, "dual", product=()), 0.0
     for places, rows in _tiles(piece, held, task):
         new.product[places] = rows.lift(image) + task.shift * rows.coefficients()
         slopes += float(np.abs(new.product[places] - rows.linear).sum())
@@ -297,7 +250,7 @@ def _multiply(piece: Piece, kept: Vectors, task: Constants, image: list[Array]) 
 
 def _keep(piece: Piece, kept: Vectors, files: Any, name: str) -> None:
     """Write the point for another try of the fit: 40 bytes a row, or 72 with two parts."""
-    held = kept.opened()
+    held = opened(kept)
     state = np.concatenate([held.v, held.t, held.z, held.w, held.product[None]])
     files.write(f"{name}-{piece.rows.start}", state, lasting=True)
 
@@ -314,10 +267,10 @@ def _advance(
     piece: Piece, kept: Vectors, task: Constants, course: Course | None, size: float, multiplier: float, slot: int
 ) -> Any:
     """Take the step; send the Gram matrices of D⁻¹, two projections, and what the point is judged by."""
-    held, m = kept.opened(), _parts(task)
-    new = _Kept(piece, task, v=m, t=m, z=m, w=m, product=())
+    held, m = opened(kept), _parts(task)
+    new = Kept(piece, task.folder, "dual", v=m, t=m, z=m, w=m, product=())
     grams: list[Array] = [np.zeros((k, k)) for k in piece.columns]
-    projected = _sums(piece, 2)
+    projected = sums_of(piece, 2)
     sums, damping = np.zeros(8), np.inf
     for places, rows in _tiles(piece, held, task):
         if course is None:
@@ -346,8 +299,8 @@ def _advance(
 
 def _predict(piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course, mu: float) -> Any:
     """The predictor; send how far it may go, the sums of centring, and the corrector's two parts projected."""
-    held, new = kept.opened(), _Kept(piece, task, crossed_z=_parts(task), crossed_w=_parts(task))
-    projected, sums, rate = _sums(piece, 2), np.zeros(4), 0.0
+    held, new = opened(kept), Kept(piece, task.folder, "dual", crossed_z=_parts(task), crossed_w=_parts(task))
+    projected, sums, rate = sums_of(piece, 2), np.zeros(4), 0.0
     for places, rows in _tiles(piece, held, task):
         rows.prepare(task.shift)
         gradient, image = rows.gradient(here.multiplier), rows.lift(lifted)
@@ -371,8 +324,8 @@ def _correct(
     piece: Piece, kept: Vectors, task: Constants, lifted: list[Array], here: Course, dy: float, turn: int
 ) -> Any:
     """The corrector's x, or what refinement adds to it; send Uᵀx."""
-    held, new = kept.opened(), _Kept(piece, task, x=())
-    projected, total = _sums(piece), 0.0
+    held, new = opened(kept), Kept(piece, task.folder, "dual", x=())
+    projected, total = sums_of(piece), 0.0
     for places, rows in _tiles(piece, held, task):
         rows.prepare(task.shift)
         if turn:
@@ -389,8 +342,8 @@ def _correct(
 
 def _compare(piece: Piece, kept: Vectors, task: Constants, image: list[Array], here: Course) -> Any:
     """K x and the residual; send the residual's size and projection, and how far the step may go."""
-    held, new = kept.opened(), _Kept(piece, task, dv=_parts(task), turned=(), rest=())
-    projected, sums, rate = _sums(piece), np.zeros(3), 0.0
+    held, new = opened(kept), Kept(piece, task.folder, "dual", dv=_parts(task), turned=(), rest=())
+    projected, sums, rate = sums_of(piece), np.zeros(3), 0.0
     for places, rows in _tiles(piece, held, task):
         rows.prepare(task.shift)
         aims, x = rows.aims(here.centre), held.x[places]
@@ -409,7 +362,7 @@ def _compare(piece: Piece, kept: Vectors, task: Constants, image: list[Array], h
 
 def _point(piece: Piece, kept: Vectors, task: Constants, size: float) -> tuple[Any, ...]:
     """b, K b and the ends of b, in the order of the caller."""
-    held, back = kept.opened(), np.argsort(piece.order)
+    held, back = opened(kept), np.argsort(piece.order)
     m = len(back)
     b, product, low, high = np.empty(m), np.empty(m), *np.empty((2, *_parts(task), m), dtype=bool)
     for places, rows in _tiles(piece, held, task):
@@ -421,24 +374,3 @@ def _point(piece: Piece, kept: Vectors, task: Constants, size: float) -> tuple[A
 def _parts(task: Constants) -> tuple[int, ...]:
     """The parts of a row."""
     return (2 if task.epsilon else 1,)
-
-
-def _sums(piece: Piece, n_vectors: int = 1) -> list[Array]:
-    return [np.zeros((n_vectors, k)) for k in piece.columns]
-
-
-class _Kept:
-    """New vectors of a piece; `into` puts them, or the names of their files, into the vectors that stay."""
-
-    def __init__(self, piece: Piece, task: Constants, **shapes: tuple[int, ...]) -> None:
-        self._folder, self._name = task.folder, f"dual-{piece.rows.start}-{piece.rows.stop}"
-        self._new = {name: np.empty((*shape, len(piece.order))) for name, shape in shapes.items()}
-
-    def __getattr__(self, name: str) -> Array:
-        return self._new[name]
-
-    def into(self, held: Vectors, slot: int, **more: Array) -> Vectors:
-        new: dict[str, Stored] = self._new | more
-        if self._folder is not None:
-            new = {name: self._folder.write(f"{self._name}-{name}-{slot}", array) for name, array in new.items()}
-        return held._replace(**new)
