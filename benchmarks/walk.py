@@ -33,12 +33,8 @@ def walk(call: Callable[[], Any]) -> list[tuple[str, str]]:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(ROOT) and not code.co_name.startswith("<"):
             if code not in seen:
-                order.append(
-                    (
-                        str(Path(code.co_filename).relative_to(ROOT).with_suffix("")),
-                        getattr(code, "co_qualname", code.co_name),
-                    )
-                )
+                module = str(Path(code.co_filename).relative_to(ROOT).with_suffix(""))
+                order.append((module, getattr(code, "co_qualname", code.co_name)))
             seen.add(code)
 
     call()

@@ -154,8 +154,9 @@ def test_a_task_may_fill_two_tables_and_run_in_a_process_of_its_own(tmp_path: Pa
     first, second = (Table(tmp_path / f"{name}.csv", (*COLUMNS, "part"), "x") for name in ("t", "parts"))
     todo = [Task({"name": name}, both, (name,), fresh=True) for name in ("a", "bb")]
     for force in (False, True):
-        work("t", todo, first, second, force=force)
-        assert [(row["name"], row["part"]) for row in second.rows] == [("a", "x"), ("a", "y"), ("bb", "x"), ("bb", "y")]
+        work("t", todo[:1] if force else todo, first, second, force=force)
+        parts = sorted((row["name"], row["part"]) for row in second.rows)
+        assert parts == [("a", "x"), ("a", "y"), ("bb", "x"), ("bb", "y")]
         assert [row["value"] for row in first.rows] == ["1", "2"]
     assert str(os.getpid()) not in {row["seconds"] for row in first.rows}
 

@@ -10,7 +10,7 @@ import krein
 from krein import threads
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(3000, 4))
+X = RNG.normal(size=(1500, 4))
 Y = np.sin(2.0 * X[:, 0]) + X[:, 1]
 
 
@@ -25,7 +25,9 @@ MACHINES = {
     "coupled blocks": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, n_blocks=4, rank=20, random_state=0),
     "one block": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, n_blocks=1, rank=60, random_state=0),
     "exact": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5),
-    "chosen": krein.KernelRidge(0.1, kernel="rbf", gamma=0.5, random_state=0, policy=krein.Policy(ridge_rows=2000)),
+    "chosen": krein.KernelRidge(
+        0.1, kernel="rbf", gamma=0.5, random_state=0, policy=krein.Policy(exact_rows=1000, ridge_rows=1000)
+    ),
 }
 
 

@@ -262,10 +262,12 @@ def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Ite
     if not isinstance(asked["verbose"], int | np.integer):
         raise InputError(f"verbose must be an integer, -1 for silence; got {asked['verbose']!r}.")
     check_n_jobs(asked["n_jobs"])
-    if not isinstance(asked["random_state"], np.random.Generator):
+    state = asked["random_state"]
+    small = isinstance(state, int | np.integer) and 0 <= state < 2**32  # a seed; to make its generator takes long
+    if not (state is None or small or isinstance(state, np.random.Generator)):
         from sklearn.utils import check_random_state  # loaded with the machines, not with a Policy
 
-        check_random_state(asked["random_state"])
+        check_random_state(state)
     return given
 
 

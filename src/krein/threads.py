@@ -99,6 +99,9 @@ def each(task: Callable[..., T], arguments: Iterable[tuple[Any, ...]], serial: b
     The results do not depend on the number of threads. ``serial`` is for tasks that cannot run side by side.
     """
     tasks: Sequence[tuple[Any, ...]] = arguments if isinstance(arguments, list) else list(arguments)
+    call = _call.get()
+    if call is not None and call.n_threads == 1:  # and so has BLAS
+        return [task(*some) for some in tasks]
     count = 1 if serial else min(n_threads(), len(tasks))
     with _limits.at_most(1):
         if count <= 1:

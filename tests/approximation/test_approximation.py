@@ -215,8 +215,7 @@ def test_auto_dtype_is_the_datas_own():
         assert a.factorization.dtype == np.dtype(dtype).name
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
-@pytest.mark.parametrize("landmarks", ["uniform", "kmeans++"])
+@pytest.mark.parametrize(("dtype", "size", "landmarks"), [("float64", 8, "uniform"), ("float32", 4, "kmeans++")])
 @both_couplings
 def test_memory_held_and_peak(monkeypatch, dtype, size, landmarks, coupling):
     """Held: n k + r² numbers, the order, and landmarks. Peak: at most twice that and a few chunks of kernel entries."""
@@ -308,7 +307,9 @@ def hard_problem(seed):
     return X, kernel, options
 
 
-@pytest.mark.parametrize("first", range(0, 240, 40))
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=pytest.mark.slow) if first >= 80 else first for first in range(0, 240, 40)]
+)
 @both_couplings
 def test_no_explosion_on_hard_problems(first, coupling):
     worst = (0.0, None)

@@ -185,7 +185,7 @@ def test_deleted_models_give_their_memory_back():
     try:
         held = 0
         for seed in range(6):
-            model = fit(seed, 3000, 900)
+            model = fit(seed, 6000, 450)
             held += model.approximation_.nbytes + model.approximation_.factorization.nbytes
             del model
         gc.collect()
@@ -433,8 +433,20 @@ def test_weights_that_are_no_numbers_are_refused(name, weights):
 @pytest.mark.parametrize(("scale", "value"), [(1e155, 0), (1e-170, 1)])
 def test_a_kernel_that_tells_no_rows_apart_is_warned_of(name, scale, value):
     X = scale * rows(40)
-    with pytest.warns(KreinWarning, match=f"is {value} for every pair of 32 different rows .* Rescale"):
+    with pytest.warns(KreinWarning, match=f"is {value} for every pair of 32 different rows.* Rescale"):
         getattr(krein, name)(kernel="rbf").fit(X, bent(X / scale))
+
+
+def test_a_kernel_whose_width_no_rows_fit_is_warned_of_and_one_with_few_neighbours_is_not():
+    X = 100.0 * rows(200)  # TL1's width is for rows in [0, 1]
+    with pytest.warns(KreinWarning, match="TL1.* is 0 for every pair of 32 different rows, and of 8 of them with 200"):
+        model = KernelRidge(kernel="tl1").fit(X, bent(X))
+    K = krein.TL1(rho=0.7 * X.shape[1])(X)
+    assert np.count_nonzero(K) == 200
+    assert (model.predict(X + 50.0) == 0.0).all()
+    pairs = np.repeat(1000.0 * rows(100), 2, axis=0) + np.tile([0.0, 0.01], 100)[:, None]  # each row has one neighbour
+    KernelRidge(kernel="tl1").fit(pairs, np.arange(200.0))
+    KernelRidge(kernel="rbf", gamma=1.0).fit(pairs, np.arange(200.0))
 
 
 def test_rows_that_are_equal_or_all_equally_far_are_not_warned_of():

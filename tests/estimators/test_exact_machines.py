@@ -186,16 +186,17 @@ def test_a_singular_matrix_is_left_to_others() -> None:
 
 
 def test_a_given_matrix_that_is_psd_is_taken_as_it_is() -> None:
-    X, y, new = classes(2100)
+    X, y, new = classes(800)
     K, R = rbf_kernel(X, gamma=0.1), rbf_kernel(new, X, gamma=0.1)
-    ours, theirs = SVC(kernel="precomputed", random_state=0).fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
+    given: Any = {"kernel": "precomputed", "policy": krein.Policy(exact_rows=700)}
+    ours, theirs = SVC(**given, random_state=0).fit(K, y), svm.SVC(kernel="precomputed").fit(K, y)
     assert isinstance(ours.route_, Exact)
     np.testing.assert_array_equal(ours.predict(R), theirs.predict(R))
     target = X[:, 0] * X[:, 1]
-    mine, yours = KernelRidge(kernel="precomputed").fit(K, target), TheirRidge(kernel="precomputed").fit(K, target)
+    mine, yours = KernelRidge(**given).fit(K, target), TheirRidge(kernel="precomputed").fit(K, target)
     np.testing.assert_allclose(mine.predict(R), yours.predict(R), atol=1e-8)
     with pytest.warns(krein.KreinWarning, match="indefinite matrix"):
-        bent = SVC(kernel="precomputed", random_state=0).fit(np.tanh(0.1 * X @ X.T - 1.0), y)
+        bent = SVC(**given, random_state=0).fit(np.tanh(0.1 * X @ X.T - 1.0), y)
     assert not isinstance(bent.route_, Exact)
     assert bent.n_negative_ > 0
 

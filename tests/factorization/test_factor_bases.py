@@ -171,7 +171,7 @@ def seen_in_bases(K: np.ndarray, c: int, k: int, sparse: bool, rng: np.random.Ge
 
 @pytest.mark.parametrize("dtype", SMALLER)
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("c", "k"), [(1, 8), (1, 40), (4, 4), (4, 16), (10, 3), (30, 10)])
+@pytest.mark.parametrize(("c", "k"), [(1, 40), (4, 4), (10, 3), (30, 10)])
 def test_the_error_added_on_kernel_matrices_is_small(kernel, dtype, c, k):
     """err² <= err64² + promise², against the exact kernel; (30, 10) has n_i = k_i.
 

@@ -175,9 +175,9 @@ def test_a_machine_takes_a_frame_and_is_that_of_the_matrix():
 
 
 def test_blocks_approximate_it_and_few_similarities_serve_many_rows():
-    frame = table(1500, 0.1)
+    frame = table(700, 0.1)
     y = (frame["height"].fillna(0.0) > 0.0).to_numpy()
-    few = krein.Policy(exact_rows=500, matrix_memory=2e6)
+    few = krein.Policy(exact_rows=300, matrix_memory=5e5)
     machine = krein.KernelRidgeClassifier(kernel=krein.Gower(), policy=few, random_state=0).fit(frame, y)
     assert machine.score(frame, y) > 0.8
     a = krein.approximate(frame, krein.Gower(), n_blocks=4, rank=60, random_state=0)

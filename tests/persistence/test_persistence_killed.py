@@ -81,7 +81,7 @@ def killed(folder: Path, count: int, how: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_killed_save_leaves_the_old_file_or_the_new_one(count, tmp_path):
     left = killed(tmp_path, count, "replaced")
     assert left["torn"] == 0

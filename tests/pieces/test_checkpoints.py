@@ -148,7 +148,7 @@ def test_an_approximation_goes_on_with_its_seed(path, tmp_path, monkeypatch):
     assert found.seed == known.seed
 
 
-@pytest.mark.parametrize(("after", "how"), [(5, "before"), (40, "after")])
+@pytest.mark.parametrize(("after", "how"), [pytest.param(5, "before", marks=pytest.mark.slow), (40, "after")])
 def test_a_killed_process_goes_on_with_the_same_bits(after, how, path):
     check_killed(path.parent, "svc", after, how)
 

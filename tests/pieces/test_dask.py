@@ -51,7 +51,7 @@ def test_a_collection_without_a_client_gives_the_answers_of_memory(name):
     check_lets_go(fit)
 
 
-@pytest.mark.parametrize("name", ["ridge classifier", "svr"])
+@pytest.mark.parametrize("name", ["ridge classifier", pytest.param("svr", marks=pytest.mark.slow)])
 def test_the_number_of_workers_changes_no_bit(name):
     found = []
     for n_workers in (1, 2):

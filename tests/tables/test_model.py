@@ -175,7 +175,7 @@ def test_a_table_compared_as_it_is_has_the_machine_of_its_data_frame(missing):
 
 
 @pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.KreinWarning")
-@pytest.mark.parametrize("interacting", [False, True])
+@pytest.mark.parametrize("interacting", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_kernel_of_a_table_with_text_is_chosen_by_score(interacting):
     table = mixed(missing=0.1, interacting=interacting)
     model = learn(table, "y", folds=2, parameters={"kernel": "auto"})

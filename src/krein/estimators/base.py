@@ -55,6 +55,8 @@ from krein.threads import small_products
 
 __all__ = ["KernelMachine", "KernelTransformer", "check_approximation"]
 
+# The checks that plain rows of floats pass, or that concern targets alone.
+FOR_TARGETS = {"accept_sparse", "multi_output", "y_numeric"}
 # The error of rows that lie elsewhere is estimated from this many entries before they are let go of.
 ERROR_SAMPLES = 8_000
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
@@ -258,7 +260,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _new(self, X: Any) -> Any:
         """Objects to predict, checked against those of the fit."""
-        check_is_fitted(self)
+        if not hasattr(self, "_fit_on_vectors"):  # looking at all attributes takes longer
+            check_is_fitted(self)
         return self._checked(X, "no_validation", reset=False)[0]
 
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
@@ -268,7 +271,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             if np.ma.is_masked(values):
                 masked = int(np.ma.getmaskarray(values).sum())
                 raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
-        if not is_classifier(self):
+        if not isinstance(y, str) and not is_classifier(self):
             check_no_dates("y", y)
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
         vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
@@ -280,6 +283,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
+                if y is not None and checks.keys() <= FOR_TARGETS and self._is_plain(X, reset):
+                    return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
             except OverflowError:
                 raise InputError(
@@ -308,10 +313,27 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             return None
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        return self._checked_target(np.broadcast_to(0, X.shape[:1]), y, **checks)
+
+    def _checked_target(self, X: Any, y: Any, **checks: Any) -> Any:
+        """The target of rows that were checked."""
         for_y = {name: value for name, value in checks.items() if name in ("multi_output", "y_numeric")}
         y = validate_data(self, "no_validation", y, reset=False, **for_y)
-        check_consistent_length(np.broadcast_to(0, X.shape[:1]), y)
+        check_consistent_length(X, y)
         return y
+
+    def _is_plain(self, X: Any, reset: bool) -> bool:
+        """Whether scikit-learn would return X as it is: its checks take longer than the prediction of a row."""
+        if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or 0 in X.shape:
+            return False
+        if hasattr(self, "feature_names_in_") or len(X) < 1 + reset:
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(X.sum()):
+                return False
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        return bool(X.shape[1] == getattr(self, "n_features_in_", None))
 
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers, as a fit would take it."""

@@ -73,13 +73,11 @@ class KernelExpansion:
         return int(self.weights.shape[1])
 
     def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
-        prepared = self._prepared.again()
-
         def values(part: slice) -> Array:
-            return self._combined(prepared.block(rows(X_new, part)))
+            return self._combined(self._prepared.block(rows(X_new, part)))
 
-        parts = list(strips(count_objects(X_new), prepared.n_columns, PREDICTED_ENTRIES))
-        serial = any(user_written(self.kernel))  # what a user wrote is called by one thread at a time
+        parts = list(strips(count_objects(X_new), self._prepared.n_columns, PREDICTED_ENTRIES))
+        serial = len(parts) < 2 or any(user_written(self.kernel))  # a user's code is called by one thread at a time
         yield from zip(parts, each(values, [(part,) for part in parts], serial), strict=True)
 
     def _combined(self, block: Array) -> Array:
@@ -135,7 +133,7 @@ class NeighbourExpansion(KernelExpansion):
 
     def _parts(self, X_new: Any) -> Iterator[tuple[slice, Array]]:
         evaluator = Evaluator(self.kernel)
-        for part, block in self._prepared.again().chunks(X_new):
+        for part, block in self._prepared.chunks(X_new):
             values = block @ self.weights
             nearest = self._nearest.kneighbors((block - self.mean) @ self.axes, return_distance=False)[:, 0]
             of = np.searchsorted(self.starts, nearest, side="right") - 1
@@ -195,8 +193,8 @@ class FactoredExpansion:
         def values(i: int, mine: Indices) -> Array:
             if i not in self._prepared:
                 own = a.maps[i]
-                self._prepared[i] = Evaluator(a.kernel).against(own.landmarks, own.self_similarities)
-            near: Array = self._prepared[i].again(evaluator).block(take(objects, mine))
+                self._prepared[i] = evaluator.against(own.landmarks, own.self_similarities)
+            near: Array = self._prepared[i].block(take(objects, mine))
             return near @ weights[i]
 
         serial = any(user_written(a.kernel))  # what a user wrote is called by one thread at a time

@@ -360,7 +360,7 @@ def uncounted() -> Iterator[None]:
 
 
 def note(n_entries: int) -> None:
-    """Add entries that were evaluated without an Evaluator to all open tallies."""
+    """Add entries that were evaluated to the tallies of all ``with`` blocks that are open in this context."""
     for tally in _open.get():
         tally.add(n_entries)
 
@@ -380,8 +380,8 @@ class Evaluator:
     chunk_entries : int, default=2**18
         Largest number of entries evaluated at a time; at least one row is.
     counted : bool, default=True
-        Whether the evaluations count in every `counting` block that is open now. False is for kernels that read
-        numbers which were evaluated before.
+        Whether evaluations count in the `counting` blocks that are open when they happen. False is for kernels that
+        read numbers which were evaluated before.
     """
 
     def __init__(self, kernel: Any, *, chunk_entries: int = 2**18, counted: bool = True) -> None:
@@ -393,8 +393,7 @@ class Evaluator:
             kernel = as_kernel(kernel)
         self.kernel: Kernel = kernel
         self.chunk_entries = int(chunk_entries)
-        self._own = Tally()
-        self._tallies: tuple[Tally, ...] = (self._own, *_open.get()) if counted else (self._own,)
+        self._own, self._counted = Tally(), counted
 
     @property
     def n_evaluations(self) -> int:
@@ -510,8 +509,9 @@ class Evaluator:
         return self.against(B, diag_B).chunks(A)
 
     def _add(self, n_entries: int) -> None:
-        for tally in self._tallies:
-            tally.add(n_entries)
+        self._own.add(n_entries)
+        if self._counted:
+            note(n_entries)
 
     def _checked(self, values: Any, shape: tuple[int, ...], what: str, start: int) -> Array:
         if values.shape != shape:
@@ -542,13 +542,12 @@ class Evaluator:
         return values  # type: ignore[no-any-return]
 
     def __getstate__(self) -> dict[str, Any]:
-        held = vars(self) | {"_own": self.n_evaluations}  # locks cannot be pickled, and open tallies stay behind
-        return {name: value for name, value in held.items() if name != "_tallies"}
+        return vars(self) | {"_own": self.n_evaluations}  # a lock cannot be pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         own = Tally()
         own.add(state["_own"])
-        vars(self).update(state, _own=own, _tallies=(own,))
+        vars(self).update(state, _own=own)
 
     def __repr__(self) -> str:
         return f"Evaluator({self.kernel!r}, n_evaluations={self.n_evaluations})"
@@ -606,13 +605,6 @@ class BlockEvaluator:
             kernel = evaluator.kernel
             evaluator._add(kernel.block_entries(*shape, same=some is self.B) - kernel.against_entries(m))
             yield part, evaluator._checked(np.asarray(self._function(some)), shape, "k(A, B)", part.start)
-
-    def again(self, evaluator: Evaluator | None = None) -> BlockEvaluator:
-        """The same, with what was prepared, counted by ``evaluator`` or wherever it is used from now on."""
-        own = self.evaluator
-        fresh = replace(self, evaluator=evaluator or Evaluator(own.kernel, chunk_entries=own.chunk_entries))
-        vars(fresh).update(n_columns=self.n_columns, _function=self._function)
-        return fresh
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_function"}

@@ -25,7 +25,7 @@ from sklearn.metrics.pairwise import manhattan_distances
 
 from krein.arrays import Array, stream, strips
 from krein.errors import InputError, is_number, positive, warn
-from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
+from krein.kernels.collections import count_objects, is_sparse, is_vectors, rows, take
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.pieces.rows import RowPieces
 
@@ -60,8 +60,11 @@ LARGE = {FLOAT32: 1e10, FLOAT64: 1e100}
 CANCELLED = float(np.sqrt(np.finfo(np.float64).eps))
 # Norms are computed for strips of rows of at most STRIP_ENTRIES entries.
 STRIP_ENTRIES = 2**18
-# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all.
+# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all. If all of them vanish,
+# NEIGHBOUR_SAMPLE of the rows are compared with NEIGHBOUR_ROWS others.
 CONTRAST_SAMPLE = 32
+NEIGHBOUR_SAMPLE = 8
+NEIGHBOUR_ROWS = 4096
 # The variance of the data is summed over strips of at most VARIANCE_ENTRIES entries.
 VARIANCE_ENTRIES = 2**20
 
@@ -583,24 +586,37 @@ def _row_sums(X: Any) -> Array:
 def warn_of_no_contrast(X: Any, kernel: Kernel) -> None:
     """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
 
-    Rows of a scale that does not fit gamma do this: their distances or products overflow or vanish.
+    Rows of a scale that does not fit the kernel's width do this: their distances or products overflow or vanish. Where
+    the similarities among a few rows vanish, some of them are compared with many others: with a narrow kernel a row may
+    have few neighbours. Products of orthogonal rows vanish at any scale.
     """
     n = count_objects(X)
     if not is_vectors(X) or n < 3:
         return
     some = take(X, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
     K = np.asarray(kernel(some))
+    level = K[0, 1]
+    if not (K[0, 1:] == level).all() or level not in (0.0, K[0, 0]):
+        return
     others = K[~np.eye(len(K), dtype=bool)]
-    equal = bool((others == K[0, 0]).all() and (np.diagonal(K) == K[0, 0]).all())
-    if not equal and not (kernel.traits.stationary and not kernel.traits.compact and (others == 0.0).all()):
+    if not (others == level).all() or (level != 0.0 and (np.diagonal(K) != level).any()):
         return
     dense = some.toarray() if is_sparse(some) else some
-    if equal and (dense == dense[0]).all():
+    if level == K[0, 0] and (dense == dense[0]).all():
         return
+    pairs = f"{len(K)} different rows"
+    if level != K[0, 0]:
+        if not kernel.traits.stationary:
+            return
+        few, m = rows(some, slice(0, NEIGHBOUR_SAMPLE)), min(n, NEIGHBOUR_ROWS)
+        near = np.asarray(kernel(few, take(X, stream(0, 7).choice(n, m, replace=False))))
+        if np.count_nonzero(near) > count_objects(few):  # a row may meet itself
+            return
+        pairs += f", and of {count_objects(few)} of them with {m}"
     warn(
-        f"{kernel!r} is {others[0]:.3g} for every pair of {len(K)} different rows (largest entry "
-        f"{np.abs(dense).max():.1g}), so it tells nothing about them. Rescale the rows, for instance with "
-        "sklearn.preprocessing.StandardScaler, or give another gamma."
+        f"{kernel!r} is {level:.3g} for every pair of {pairs} (largest entry {np.abs(dense).max():.1g}), so it tells "
+        "nothing about them. Rescale the rows, for instance with sklearn.preprocessing.StandardScaler, or give the "
+        "kernel another width (gamma, rho or length_scale)."
     )
 
 

@@ -9,6 +9,7 @@ where the rows are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import Any, Protocol
 
 from joblib import Parallel, delayed
@@ -80,8 +81,9 @@ class Here:
             if self._n_jobs == 1:
                 yield from map(task, bar)
             else:
+                context = copy_context()  # with the open counts of similarities
                 yield from Parallel(self._n_jobs, prefer="threads", return_as="generator")(
-                    delayed(task)(j) for j in bar
+                    delayed(context.copy().run)(task, j) for j in bar
                 )
 
 

@@ -101,13 +101,13 @@ def test_a_start_without_evidence_is_told():
 
 @pytest.mark.parametrize(
     "options",
-    [{"policy": Policy(process_rows=2000), "max_memory": 2.0**30}, {"n_blocks": 4, "rank": 100}],
+    [{"policy": Policy(process_rows=900), "max_memory": 2.0**30}, {"n_blocks": 4, "rank": 100}],
     ids=["chosen", "given"],
 )
 def test_the_slope_of_an_approximated_evidence_is_the_exact_ones(options):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2100, 3))
-    y = np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=2100)
+    X = rng.normal(size=(1000, 3))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=1000)
     kernel = ConstantKernel(8.4) * RBF(1.67) + WhiteKernel(0.01)
     model = GaussianProcessRegressor(kernel, optimizer=None, random_state=0, **options).fit(X, y)
     value, slope = model.log_marginal_likelihood(kernel.theta, eval_gradient=True)

@@ -43,7 +43,7 @@ def no_eigenvalues(monkeypatch):
             monkeypatch.setattr(module, name, refuse)
 
 
-@pytest.mark.parametrize("n", [2500, 5000])
+@pytest.mark.parametrize("n", [2500, pytest.param(5000, marks=pytest.mark.slow)])
 def test_the_posterior_on_all_rows_is_exact(n, monkeypatch):
     X, y, X_new, _ = problem(n)
     no_eigenvalues(monkeypatch)
