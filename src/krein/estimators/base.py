@@ -47,6 +47,7 @@ from krein.kernels.validation import (
     check_table,
     holds_vectors,
     in_range,
+    is_plain,
 )
 from krein.kernels.vectors import warn_of_no_contrast
 from krein.pieces.rows import RowPieces
@@ -283,7 +284,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
-                if y is not None and checks.keys() <= FOR_TARGETS and self._is_plain(X, reset):
+                named, n_features = (
+                    hasattr(self, "feature_names_in_"),
+                    None if reset else getattr(self, "n_features_in_", -1),
+                )
+                if y is not None and checks.keys() <= FOR_TARGETS and not named and is_plain(X, n_features):
+                    self.n_features_in_ = X.shape[1]
                     return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
             except OverflowError:
@@ -321,19 +327,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         y = validate_data(self, "no_validation", y, reset=False, **for_y)
         check_consistent_length(X, y)
         return y
-
-    def _is_plain(self, X: Any, reset: bool) -> bool:
-        """Whether scikit-learn would return X as it is: its checks take longer than the prediction of a row."""
-        if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or 0 in X.shape:
-            return False
-        if hasattr(self, "feature_names_in_") or len(X) < 1 + reset:
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not np.isfinite(X.sum()):
-                return False
-        if reset:
-            self.n_features_in_ = X.shape[1]
-        return bool(X.shape[1] == getattr(self, "n_features_in_", None))
 
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers, as a fit would take it."""

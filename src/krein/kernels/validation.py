@@ -42,6 +42,7 @@ __all__ = [
     "has_only_similarities",
     "holds_vectors",
     "in_range",
+    "is_plain",
     "off_sphere",
 ]  # fmt: skip
 
@@ -299,6 +300,19 @@ def _sparse(X: Any, kernel: Kernel) -> Any:
         raise InputError(f"X must not be empty; got shape {X.shape}, which holds no numbers. Pass some rows.")
     _check_finite(X.data, X.shape)
     return in_range(X)
+
+
+def is_plain(X: Any, n_features: int | None = None) -> bool:
+    """Whether scikit-learn would return X as it is: its checks take longer than the prediction of a row.
+
+    ``n_features`` are those of the fit; None means a fit, which takes two rows at least.
+    """
+    if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or 0 in X.shape:
+        return False
+    if len(X) < 2 if n_features is None else X.shape[1] != n_features:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def in_range(X: Any) -> Any:
