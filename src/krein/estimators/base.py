@@ -284,11 +284,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
-                named, n_features = (
-                    hasattr(self, "feature_names_in_"),
-                    None if reset else getattr(self, "n_features_in_", -1),
-                )
-                if y is not None and checks.keys() <= FOR_TARGETS and not named and is_plain(X, n_features):
+                simple = y is not None and checks.keys() <= FOR_TARGETS and not hasattr(self, "feature_names_in_")
+                if simple and is_plain(X, None if reset else getattr(self, "n_features_in_", -1)):
                     self.n_features_in_ = X.shape[1]
                     return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
