@@ -131,7 +131,7 @@ def mend_links(app: Sphinx, docname: str, source: list[str]) -> None:
     text = re.sub(r"\]\(\.\./examples/(\w+/plot_\w+)\.py\)", r"](gallery/\1)", source[0])
     for before, after in (
         ("](../results/", "](results/"),
-        ("{image} ../results/", "{image} results/"),
+        ("{figure} ../results/", "{figure} results/"),
         ("](../examples)", "](gallery/index)"),
         ("](results/paper)", "](results/index.md)"),
         ("](../CONTRIBUTING.md", "](contributing.md"),

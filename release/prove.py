@@ -8,9 +8,9 @@ also with the oldest versions that pyproject.toml allows:
 
 1. alone: the wheel and what it requires, nothing else. Every public name is imported; a model is fitted, saved and
    loaded; the command answers. What each dependency weighs is printed.
-2. the tests, with the extras and what the tests need, against the installed wheel: all of them at both ends (the
-   oldest Python with the oldest versions, the newest Python with the newest), some of them between. --tests some
-   runs some of them everywhere, --tests none leaves them out.
+2. the tests of the source distribution, with the extras and what the tests need, against the installed wheel: all of
+   them at both ends (the oldest Python with the oldest versions, the newest Python with the newest), some of them
+   between. --tests some runs some of them everywhere, --tests none leaves them out.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# What lies beside the package and is used by the tests.
-BESIDE = ("tests", "paper", "benchmarks", "trust", "examples", "docs", "README.md", "CONTRIBUTING.md", "pyproject.toml")
 SOME = (
     "tests/test_package.py",
     "tests/test_examples.py",
@@ -129,15 +127,11 @@ def prove(wheel: Path, interpreter: Path, bounds: list[str], tests: tuple[str, .
         if not tests:
             return
         run(*install, f"{wheel}[all,dev]")
-        for name in BESIDE:
-            source = ROOT / name
-            if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "gallery", "api", "results")
-                shutil.copytree(source, place / name, ignore=ignored)
-            else:
-                shutil.copyfile(source, place / name)
+        shutil.unpack_archive(wheel.with_name(f"{'-'.join(wheel.name.split('-')[:2])}.tar.gz"), place)
+        (source,) = place.glob("krein-*")
+        shutil.rmtree(source / "src")  # the tests import the wheel
         processes = os.environ.get("TEST_PROCESSES", "2")
-        run(there, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider", *tests, cwd=place)
+        run(there, "-m", "pytest", "-q", "-n", processes, "-p", "no:cacheprovider", *tests, cwd=source)
 
 
 def run(*command: object, cwd: Path | None = None) -> None:

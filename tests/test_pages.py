@@ -21,7 +21,7 @@ def blocks(path: Path) -> list[str]:
     return BLOCK.findall(path.read_text(encoding="utf-8"))
 
 
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|\{image\} (\S+)")
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|\{figure\} (\S+)")
 TEXTS = [path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))) if path.is_file()]
 PAGES = [path for path in TEXTS if blocks(path)]
 

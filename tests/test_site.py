@@ -142,6 +142,12 @@ def test_a_page_fits_a_phone_and_its_pictures_are_seen(browser: Any, address: st
     look(browser, f"{address}/{name}", PHONE)
     wide = browser.execute_script("return document.documentElement.scrollWidth")
     assert wide <= PHONE[0]
+    cut = browser.execute_script(  # text beyond the edge that no scrolling brings back
+        "return [...document.querySelectorAll('.bd-article p, .bd-article dt, .bd-article dd')].filter(e =>"
+        " e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('table, pre, .math'))"
+        ".map(e => e.innerText.slice(0, 60))"
+    )
+    assert cut == []
     for picture in browser.execute_script(
         "return [...document.images].map(i => { i.loading = 'eager'; return [i.src, i.complete, i.naturalWidth]; })"
     ):

@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const title = card.querySelector(".sphx-glr-thumbnail-title")?.textContent.trim();
     for (const link of card.querySelectorAll("a")) if (title) link.setAttribute("aria-label", title);
   }
-  for (const wide of document.querySelectorAll(".bd-article table, .bd-article pre, .bd-article .math")) {
+  for (const wide of document.querySelectorAll(".bd-article table, .bd-article pre, .bd-article .math, .bd-article figure")) {
     if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }
 });
