@@ -63,7 +63,7 @@ HELD_OUT_ROWS = 3000
 LEAST_HELD_OUT_ROWS = 100
 # A kernel learned on LEAST_LEFT_OUT rows or more without noise, a share of k(x, x) below NO_NOISE, has to explain the
 # share LEAST_EXPLAINED of the squares of LEFT_OUT rows that are left out in turn.
-LEAST_LEFT_OUT = 100
+LEAST_LEFT_OUT = 200
 LEFT_OUT = 64
 NO_NOISE = 1e-6
 LEAST_EXPLAINED = 0.05
@@ -378,8 +378,9 @@ def _warn_of_no_noise(kernel: Any, factor: Array, dual: Array, whole: Observatio
     Without row i the error of its prediction is (H⁻¹ y)_i / (H⁻¹)_ii. Noise in the targets has no place but a length
     scale so small that each row stands alone.
     """
-    n = len(factor)
-    if n < LEAST_LEFT_OUT or np.max(noise_of(kernel, whole)) > NO_NOISE * np.square(factor[-1]).sum():
+    n, noise = len(factor), noise_of(kernel, whole)
+    has_term = np.max(noise - whole.noise) > 0.0  # a noise that was learned may be small
+    if n < LEAST_LEFT_OUT or has_term or np.max(noise) > NO_NOISE * np.square(factor[-1]).sum():
         return
     some = stream(0, 64).choice(n, LEFT_OUT, replace=False)
     units = np.zeros((n, LEFT_OUT))
