@@ -20,8 +20,7 @@ from sklearn.svm import SVC
 
 from krein.arrays import EPS, Array, Indices
 from krein.factorization import Factorization
-from krein.factorization.core import to_dense
-from krein.factorization.dense import eigvalsh
+from krein.factorization.core import eigvalsh, to_dense
 from paper.comparing import Difference
 
 __all__ = ["LIMIT", "Fitted", "Restricted", "Written", "fit", "psd_shift_of", "restricted", "written"]

@@ -18,7 +18,7 @@ import numpy as np
 from krein.errors import InputError, is_number, one_of, whole_number
 from krein.threads import check_n_jobs
 
-__all__ = ["DEFAULT", "Policy", "check_correction", "check_options", "check_policy"]
+__all__ = ["DEFAULT", "Policy", "check_correction", "check_options", "check_parameters", "check_policy"]
 
 # The negative part may count by at most this weight. What a larger one would do, a multiple of -K does as well.
 LARGEST_WEIGHT = 1e6
@@ -269,6 +269,16 @@ def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Ite
 
         check_random_state(state)
     return given
+
+
+def check_parameters(machine: Mapping[str, Any], couplings: Iterable[str], types: Iterable[str]) -> None:
+    """Refuse a parameter of all machines that is out of range, also where a fit would not use it."""
+    check_policy(machine["policy"])
+    check_options(machine, couplings, types)
+    if not is_number(machine["degree"]) or machine["degree"] < 0.0:
+        raise InputError(f"degree must be a finite number of at least 0; got {machine['degree']!r}.")
+    if not is_number(machine["coef0"]):
+        raise InputError(f"coef0 must be a finite number; got {machine['coef0']!r}.")
 
 
 def _is_float(value: Any) -> bool:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krein
-from krein.approximation.bases import nystrom, sketch
+from krein.approximation.bases import LANDMARKS, allocate, choose_landmarks, nystrom, sketch
 from krein.approximation.clusters import partition
-from krein.approximation.landmarks import LANDMARKS, allocate, choose_landmarks
 from krein.arrays import stream
 from krein.errors import InputError
 from krein.kernels import Evaluator, as_kernel

@@ -7,7 +7,7 @@ import pytest
 
 import krein
 from krein.approximation import error as module
-from krein.approximation import error_sampling as sampling
+from krein.approximation import error as sampling
 from krein.errors import InputError
 from krein.kernels import Evaluator, FromCallable
 

@@ -195,11 +195,17 @@ def test_a_kernel_not_known_to_be_psd_cannot_explode_on_new_objects():
     kernel, basis = krein.Precomputed(S), np.full((10, 1), 0.3)
     plain = LandmarkMap(np.array([0, 1]), np.array([0, 1]), np.array([[1e6], [-1e6]]), usual=2.0)
     assert plain(Evaluator(kernel), np.array([2])) == pytest.approx(1e6)
-    assert plain.limited(basis, np.eye(1), krein.RBF(gamma=1.0)).reach == np.inf
-    limited = plain.limited(basis, np.eye(1), kernel)
+    limited = plain.limited(basis, np.eye(1))
     with pytest.warns(krein.KreinWarning, match="1 of 2 new objects would have had similarities far above"):
         found = limited(Evaluator(kernel), np.array([0, 2]))
     assert found == pytest.approx(np.array([[0.0], [3 * 0.3]]))
+
+
+@both_couplings
+def test_maps_of_psd_kernels_have_no_limit(coupling):
+    for kernel, n_limited in ((krein.RBF(gamma=1.0), 0), (krein.TL1(rho=3.0), 2)):
+        a = krein.approximate(blobs(60), kernel, n_blocks=2, rank=6, coupling=coupling, random_state=0)
+        assert sum(m.reach < np.inf for m in a.maps) == n_limited
 
 
 @both_couplings

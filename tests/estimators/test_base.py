@@ -20,9 +20,9 @@ import krein
 from krein.errors import InputError, KreinWarning
 from krein.estimators import base as machine_room
 from krein.estimators import cache
-from krein.estimators.base import check_weights
 from krein.estimators.ridge import KernelRidge
 from krein.estimators.route import Exact
+from krein.estimators.weights import check_weights
 from krein.kernels.names import kernel_for, resolved_gamma
 
 SHAPE = {"n_blocks": 2, "rank": 8}  # what is built is remembered; an exact fit builds nothing

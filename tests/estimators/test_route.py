@@ -18,7 +18,7 @@ WORDS = ["oak", "ash", "elm", "fir"] * 2000
 
 
 def route(machine: Any, objects: Any = FEW, kernel: Any = RBF, scored: bool = True, **options: Any) -> Any:
-    return choose_route(machine, objects, kernel, scored=scored, **options)
+    return choose_route(machine, objects, kernel, spectrum=machine._needs_spectrum(), scored=scored, **options)
 
 
 def test_an_approximation_that_was_passed_is_used() -> None:

@@ -576,7 +576,7 @@ VECTORS = np.random.default_rng(0).normal(size=(3000, 3))
 
 
 def routed(machine: Any, objects: Any = STRINGS, kernel: Any = EDIT, scored: bool = True, **options: Any) -> Any:
-    return choose_route(machine, objects, kernel, scored=scored, **options)
+    return choose_route(machine, objects, kernel, spectrum=machine._needs_spectrum(), scored=scored, **options)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

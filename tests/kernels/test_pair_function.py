@@ -13,7 +13,7 @@ from sklearn.svm import SVC as LibSVC
 import krein
 from krein.estimators import route
 from krein.kernels import FromCallable, PairFunction, pair_function
-from krein.kernels.counting import counting
+from krein.kernels.kernel import counting
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*indefinite matrix:krein.KreinWarning")
 

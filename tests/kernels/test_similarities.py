@@ -203,7 +203,7 @@ def test_an_asymmetric_matrix_is_refused_and_the_place_shown(form):
 
 
 def test_asymmetry_is_found_in_any_strip(monkeypatch):
-    monkeypatch.setattr("krein.kernels.precomputed.STRIP", 7)
+    monkeypatch.setattr("krein.kernels.kernel.STRIP", 7)
     for i, j in [(0, 39), (39, 0), (20, 21), (38, 37), (6, 7)]:
         crooked = S.copy()
         crooked[i, j] += 1.0

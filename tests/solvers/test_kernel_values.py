@@ -12,7 +12,8 @@ import krein
 from krein.kernels import counting
 from krein.kernels.similarities import as_kernel
 from krein.solvers import kernel_values
-from krein.solvers.kernel_values import Cache, Groups, KernelValues, Pool
+from krein.solvers.kernel_values import KernelValues
+from krein.solvers.smo import Cache, Groups, Pool
 
 
 def vectors(n: int = 400, d: int = 5) -> Any:

@@ -12,7 +12,7 @@ from test_interior_point_pieces import Folder, Shipping, built, in_pieces, probl
 
 from krein.pieces.checkpoints import Workdir
 from krein.pieces.engines import Here
-from krein.solvers import dual, solve_dual
+from krein.solvers import newton, solve_dual
 from krein.solvers.newton import InMemoryRows, Newton
 from krein.solvers.newton_pieces import RowsInPieces
 from krein.solvers.woodbury import parts_of
@@ -105,8 +105,8 @@ def test_auto_takes_it_for_many_rows_in_pieces(built, monkeypatch):
     f, y = built
     low, high = np.minimum(0.0, y), np.maximum(0.0, y)
     assert solve_dual(in_pieces(f), y, low, high, tol=1e-3).method == "interior-point"
-    monkeypatch.setattr(dual, "NEWTON_ROWS", 100)
-    monkeypatch.setattr(dual, "NEWTON_RATIO", 2)
+    monkeypatch.setattr(newton, "NEWTON_ROWS", 100)
+    monkeypatch.setattr(newton, "NEWTON_RATIO", 2)
     assert solve_dual(in_pieces(f), y, low, high, tol=1e-3).method == "newton"
 
 

@@ -15,8 +15,8 @@ from sklearn.svm import SVC as Theirs
 
 import krein
 from krein.errors import InputError
-from krein.tables.model import CANDIDATES, Score, keep_spelling, learn, target_values
-from krein.tables.reading import Frame
+from krein.tables.model import CANDIDATES, Score, learn, target_values
+from krein.tables.reading import Frame, keep_spelling
 
 WINE = load_wine()
 NAMES = tuple(WINE.feature_names)

@@ -11,7 +11,7 @@ import scipy  # its io is loaded when it is first used
 import scipy.sparse as sp
 
 from krein.approximation.assignment import nearest_block
-from krein.approximation.bases import LandmarkMap, object_bytes
+from krein.approximation.bases import LandmarkMap
 from krein.approximation.clusters import Partition
 from krein.approximation.error import ErrorEstimate, estimate_error
 from krein.arrays import Array, Indices, check_indices, grouped
@@ -21,6 +21,7 @@ from krein.factorization.core import to_dense
 from krein.factorization.correction import correct
 from krein.factorization.truncation import OutOfRange, out_of_range
 from krein.kernels import Evaluator, Kernel, count_objects, take
+from krein.kernels.collections import object_bytes
 from krein.kernels.validation import check_new_objects
 
 __all__ = ["Approximation", "Links"]

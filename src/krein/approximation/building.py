@@ -16,7 +16,7 @@ from krein.approximation.landmark import couple_by_landmarks
 from krein.approximation.nystrom import one_block
 from krein.approximation.pairwise import meka
 from krein.approximation.piecewise import couple_pieces
-from krein.approximation.request import Parts, Request, store
+from krein.approximation.request import Parts, Request, limited, store
 from krein.approximation.shared import couple_by_samples
 from krein.arrays import EPS
 from krein.factorization.core import BlockSparse
@@ -60,4 +60,4 @@ def whole_matrix(request: Request, evaluator: Evaluator) -> Parts:
     every = np.arange(n)
     extension = LandmarkMap(take(request.objects, every), every, U / w, own, usual)  # a copy, as all landmarks are
     core = BlockSparse.from_blocks([len(w)], {(0, 0): np.diag(w)})
-    return store(request, clusters, [U], [extension.limited(U, core.block(0, 0), request.kernel)], core)
+    return store(request, clusters, [U], limited(request, [U], [extension], core), core)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -106,14 +106,11 @@ class Partition:
     scale: float  # coordinates are multiplied by it, so that squares neither overflow nor vanish
     embedding: Embedding | None = None
     branches: Branches | None = None  # if there are many clusters
+    n_blocks: int = field(init=False)  # c
+    sizes: Indices = field(init=False)  # (c,)
 
-    @property
-    def n_blocks(self) -> int:
-        return len(self.starts) - 1
-
-    @cached_property
-    def sizes(self) -> Indices:
-        return np.diff(self.starts)
+    def __post_init__(self) -> None:
+        vars(self).update(n_blocks=len(self.starts) - 1, sizes=np.diff(self.starts))
 
     @cached_property
     def labels(self) -> Indices:

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap, nystrom, sketch
+from krein.approximation.bases import LandmarkMap, allocate, nystrom, sketch
 from krein.approximation.clusters import Embedding, Partition, partition
-from krein.approximation.landmarks import allocate
-from krein.approximation.request import Request
+from krein.approximation.request import Request, limited
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, warn
 from krein.factorization.core import BlockSparse
@@ -84,13 +83,12 @@ def couple_by_landmarks(
     core = {(i, i): _within(b, U) for i, (b, U) in enumerate(zip(blocks, bases, strict=True))}
     for i, left in enumerate(along):
         core |= {(i, j): (left * signs) @ along[j].T for j in range(i + 1, len(along))}
-    maps = [
-        _extension(request, b, U, Q[b.members], far, peak, evaluator).limited(U, core[i, i], request.kernel)
-        for i, (b, U) in enumerate(zip(blocks, bases, strict=True))
-    ]
+    M = BlockSparse.from_blocks([U.shape[1] for U in bases], core)
+    pairs = zip(blocks, bases, strict=True)
+    maps = [_extension(request, b, U, Q[b.members], far, peak, evaluator) for b, U in pairs]
+    maps = limited(request, bases, maps, M)
     _warn_of_lost_similarities(request.n, found.similarities / peak, bases, core, peak)
-    bases = [U.astype(request.working) for U in bases]
-    return clusters, bases, maps, BlockSparse.from_blocks([U.shape[1] for U in bases], core)
+    return clusters, [U.astype(request.working) for U in bases], maps, M
 
 
 def _warn_of_lost_similarities(

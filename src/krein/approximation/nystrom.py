@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows
+from krein.approximation.bases import LandmarkMap, choose_landmarks, other_rows
 from krein.approximation.clusters import Partition
-from krein.approximation.landmarks import choose_landmarks
-from krein.approximation.request import Parts, Request, store
+from krein.approximation.request import Parts, Request, limited, store
 from krein.arrays import Array, Indices, stream, strips
 from krein.factorization import Factorization
 from krein.factorization.bases import rounded_product
@@ -86,7 +85,7 @@ def one_block(request: Request, clusters: Partition, evaluator: Evaluator) -> Pa
     extension = LandmarkMap(landmarks, rows, transform, own, usual)
     core = BlockSparse.from_blocks([len(values)], {(0, 0): np.diag(values * peak)})
     if combine is None:
-        return store(request, clusters, [stored], [extension.limited(stored, core.block(0, 0), request.kernel)], core)
+        return store(request, clusters, [stored], limited(request, [stored], [extension], core), core)
     held = core if stays_sparse(core) else core.to_dense()
     return Parts(clusters, (extension,), Factorization.from_blocks((stored,), held, clusters.order, 0.0, (combine,)))
 

@@ -17,10 +17,9 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, Sketch, nystrom, right_divide, sketch
+from krein.approximation.bases import PER_RANK, LandmarkMap, Sketch, allocate, nystrom, right_divide, sketch
 from krein.approximation.clusters import Partition, partition
-from krein.approximation.landmarks import PER_RANK, allocate
-from krein.approximation.request import Request
+from krein.approximation.request import Request, limited
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
 from krein.factorization.bases import orthonormalise
@@ -97,11 +96,13 @@ def meka(
 
     L = {(i, i): b.L for i, b in enumerate(bases)} | {pair: found.L for pair, found in zip(pairs, links, strict=True)}
     M = {(i, j): bases[i].R @ block @ bases[j].R.T for (i, j), block in L.items()}
+    U = [b.U for b in bases]
+    core = BlockSparse.from_blocks([U_i.shape[1] for U_i in U], M)
     maps = [replace(b.extension, transform=right_divide(b.extension.transform, b.R)) for b in bases]
     if request.guarded:
-        maps = [m.limited(b.U, M[i, i], request.kernel) for i, (m, b) in enumerate(zip(maps, bases, strict=True))]
         _report(request, bases, links)
-    return clusters, [b.U for b in bases], maps, BlockSparse.from_blocks([b.U.shape[1] for b in bases], M)
+        maps = limited(request, U, maps, core)
+    return clusters, U, maps, core
 
 
 def nystrom_basis(request: Request, clusters: Partition, i: int, rank: int, evaluator: Evaluator) -> Basis:

@@ -18,10 +18,9 @@ import numpy as np
 import scipy.linalg
 from threadpoolctl import threadpool_limits
 
-from krein.approximation.bases import MAX_EXTENSION_GROWTH, LandmarkMap, row_lengths
+from krein.approximation.bases import MAX_EXTENSION_GROWTH, LandmarkMap, among, candidate_places, row_lengths
 from krein.approximation.clusters import Partition, centres_of, scaled, scaling
 from krein.approximation.couplings import kept_couplings, strengths_between
-from krein.approximation.landmarks import among, candidate_places
 from krein.approximation.nystrom import DIAGONAL_TOLERANCE, cholesky_of, divided, leading_turn, n_landmarks, rounding_of
 from krein.approximation.plan import Sizes, check_memory
 from krein.approximation.request import Parts, Request

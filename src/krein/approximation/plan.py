@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from krein.approximation.bases import CANDIDATES, CANDIDATES_PER_LANDMARK, FEWEST_CANDIDATES
 from krein.approximation.clusters import FLAT_CLUSTERS, SAMPLE, nearest
-from krein.approximation.landmarks import CANDIDATES, CANDIDATES_PER_LANDMARK, FEWEST_CANDIDATES
 from krein.approximation.nystrom import n_landmarks
 from krein.approximation.shared import CANDIDATES_PER_RANK, ROWS_PER_LANDMARK, Effort
 from krein.errors import InputError, ResourceError, one_of, si, whole_number

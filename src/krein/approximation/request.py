@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from krein.approximation.bases import LandmarkMap
+from krein.approximation.bases import ALLOCATIONS, LANDMARKS, LandmarkMap, allocate
 from krein.approximation.clusters import Partition
-from krein.approximation.landmarks import ALLOCATIONS, LANDMARKS, allocate
 from krein.arrays import Indices, seed_from
 from krein.errors import InputError, one_of, warn, whole_number
 from krein.factorization import Factorization
@@ -18,14 +17,14 @@ from krein.factorization.bases import STORAGE
 from krein.factorization.core import BlockSparse
 from krein.factorization.factorization import stored
 from krein.kernels import Kernel, as_kernel, count_objects
+from krein.kernels.kernel import user_written
 from krein.kernels.pair_function import with_processes
-from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_objects
 from krein.policy import check_options
 from krein.progress import progress_bar
 from krein.threads import each
 
-__all__ = ["COUPLINGS", "Parts", "Request", "store"]
+__all__ = ["COUPLINGS", "Parts", "Request", "limited", "store"]
 
 COUPLINGS = ("shared", "pairwise", "landmark")
 T = TypeVar("T")
@@ -51,6 +50,10 @@ class Request:
     serial: bool  # the kernel was written by a user, or has processes of its own: its calls come one after the other
     seed: int
     verbose: int
+    n: int = field(init=False)
+    own_dtype: str = field(init=False)  # X's float type
+    storage: str = field(init=False)  # the type in which bases are stored
+    working: type = field(init=False)  # the type in which bases are computed: float64 unless stored in a smaller one
 
     @classmethod
     def check(cls, X: Any, kernel: Any, **asked: Any) -> Request:
@@ -98,24 +101,11 @@ class Request:
             verbose=int(asked["verbose"]),
         )
 
-    @property
-    def n(self) -> int:
-        return count_objects(self.objects)
-
-    @property
-    def own_dtype(self) -> str:
-        """X's float type."""
-        return "float32" if getattr(self.objects, "dtype", None) == np.float32 else "float64"
-
-    @property
-    def storage(self) -> str:
-        """The type in which bases are stored."""
-        return self.dtype or self.own_dtype
-
-    @property
-    def working(self) -> type:
-        """The type in which bases are computed: float64 unless they are stored in a smaller one."""
-        return np.float64 if self.storage == "float64" else np.float32
+    def __post_init__(self) -> None:
+        own = "float32" if getattr(self.objects, "dtype", None) == np.float32 else "float64"
+        storage = self.dtype or own
+        working = np.float64 if storage == "float64" else np.float32
+        vars(self).update(n=count_objects(self.objects), own_dtype=own, storage=storage, working=working)
 
     def rank_sum(self, n_blocks: int) -> int:
         """The sum of the ranks of so many blocks."""
@@ -147,6 +137,15 @@ class Parts:
     clusters: Partition
     maps: tuple[LandmarkMap, ...]
     factorization: Factorization
+
+
+def limited(
+    request: Request, bases: Sequence[Any], maps: Sequence[LandmarkMap], core: BlockSparse
+) -> list[LandmarkMap]:
+    """The maps of the bases U_i with limits on u(x) that follow from the blocks M_ii, unless the kernel is psd."""
+    if request.kernel.traits.psd is True:
+        return list(maps)
+    return [m.limited(U, M) for m, U, M in zip(maps, bases, core.diagonal_blocks(), strict=True)]
 
 
 def store(request: Request, clusters: Partition, bases: list[Any], maps: list[LandmarkMap], core: BlockSparse) -> Parts:

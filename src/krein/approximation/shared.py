@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from krein.approximation.bases import LandmarkMap, other_rows, right_divide
+from krein.approximation.bases import LandmarkMap, allocate, choose_landmarks, other_rows, right_divide
 from krein.approximation.clusters import Partition
 from krein.approximation.couplings import coupling_strengths, kept_couplings
-from krein.approximation.landmarks import allocate, choose_landmarks
-from krein.approximation.request import Parts, Request, store
+from krein.approximation.request import Parts, Request, limited, store
 from krein.approximation.shrinkage import shrunk
 from krein.arrays import Array, Indices, stream
 from krein.errors import warn
@@ -278,8 +277,7 @@ def finish(
     directions of the blocks are left out: sort them by strength first. Without ``max_bytes`` the list ``draft.bases``
     is emptied.
     """
-    limits = zip(draft.maps, draft.bases, draft.core.diagonal_blocks(), strict=True)
-    draft = replace(draft, maps=[m.limited(U, M, request.kernel) for m, U, M in limits])
+    draft = replace(draft, maps=limited(request, draft.bases, draft.maps, draft.core))
     while True:
         bases = list(draft.bases) if math.isfinite(max_bytes) else draft.bases
         parts = store(request, clusters, bases, draft.maps, draft.core)

@@ -18,11 +18,10 @@ from krein.choosing.by_error import search
 from krein.choosing.candidates import Candidate, Selection, bytes_of
 from krein.errors import InputError, one_of
 from krein.kernels import Evaluator, as_kernel, counting
-from krein.kernels.validation import check_similarity
 from krein.pieces.on_dask import is_dask
 from krein.pieces.opening import opened
 from krein.pieces.rows import RowPieces
-from krein.policy import Policy, check_policy
+from krein.policy import DEFAULT, Policy, check_policy
 from krein.threads import using
 
 __all__ = ["approximate", "whole_approximation"]
@@ -151,32 +150,24 @@ def approximate(
         return replace(_approximate(rows, kernel, limits, **asked), assignment=assignment)
 
 
-def _approximate(X: Any, kernel: Any, limits: Policy, **asked: Any) -> Approximation:
+def _approximate(X: Any, kernel: Any, policy: Policy, whole: bool = False, **asked: Any) -> Approximation:
+    """Check what was asked for, build it, and count the similarities; ``whole`` asks for the exact matrix."""
     with counting() as spent:  # binding the kernel to X takes similarities too
         request = Request.check(X, kernel, **asked)
         evaluator = Evaluator(request.kernel)
-        check_similarity(request.objects, evaluator)
-        parts, found = _parts(request, evaluator, limits)
-    return _assembled(request, parts, found, spent.n_evaluations)
-
-
-def _assembled(request: Request, parts: Parts, found: Selection | None, n_evaluations: int) -> Approximation:
+        evaluator.check_similarity(request.objects, whole)
+        parts, found = _whole(request, evaluator) if whole else _parts(request, evaluator, policy)
     built = parts.clusters, parts.maps, parts.factorization
-    return Approximation(request.kernel, request.objects, *built, n_evaluations, request.seed, found)
+    return Approximation(request.kernel, request.objects, *built, spent.n_evaluations, request.seed, found)
 
 
 def whole_approximation(X: Any, kernel: Any, random_state: Any = None) -> Approximation:
     """Return the exact kernel matrix, in one block whose basis are its eigenvectors; n² similarities and n³ work."""
-    with counting() as spent:
-        request = Request.check(
-            X, kernel, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True, landmarks="uniform",
-            allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64", n_jobs=None,
-            random_state=random_state, verbose=0,
-        )  # fmt: skip
-        evaluator = Evaluator(request.kernel)
-        check_similarity(request.objects, evaluator, whole=True)
-        parts, found = _whole(request, evaluator)
-    return _assembled(request, parts, found, spent.n_evaluations)
+    return _approximate(
+        X, kernel, DEFAULT, whole=True, n_blocks=1, rank="auto", total_rank=None, coupling="shared", guarded=True,
+        landmarks="uniform", allocation="equal", drop=0.0, max_error=None, max_memory=None, dtype="float64",
+        n_jobs=None, random_state=random_state, verbose=0,
+    )  # fmt: skip
 
 
 def _whole(request: Request, evaluator: Evaluator) -> tuple[Parts, Selection]:

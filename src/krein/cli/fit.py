@@ -157,8 +157,7 @@ def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, tas
 
     The first row is read for the names, because the target is read as text: classes keep the spelling of the file.
     """
-    from krein.tables.model import keep_spelling
-    from krein.tables.reading import chunks, read
+    from krein.tables.reading import chunks, keep_spelling, read
 
     binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling, and one row costs as much as all
     frame = options.without_dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
@@ -171,7 +170,7 @@ def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, tas
 
 def _target(frame: Frame, target: str | None) -> str:
     """The name of the column to learn."""
-    from krein.tables.model import find_target
+    from krein.tables.reading import find_target
 
     column = find_target(frame.names, target)
     if column is None:

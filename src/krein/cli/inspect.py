@@ -56,8 +56,8 @@ def command(
       krein inspect similarities.npy --kernel precomputed --json
     """
     from krein.inspection import inspect
-    from krein.tables.model import find_target, target_values
-    from krein.tables.reading import file_format, read
+    from krein.tables.model import target_values
+    from krein.tables.reading import file_format, find_target, read
 
     options.check_writable(html, data, *([] if model is None else [model]), suffix=".html", what="report")
     kind = file_format(data, format_)

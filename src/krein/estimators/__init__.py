@@ -3,7 +3,7 @@
 In: objects, targets and parameters. Out: fitted machines.
 
 - `base` has the parameters and steps that all machines share, `route` the one decision how a fit goes, `cache` the
-  approximations of recent fits.
+  approximations of recent fits, `weights` the checks of the weights of rows and classes.
 - `svm`, `nu_svm`, `proxy_svm`, `ridge`, `logistic_regression`, `gaussian_process`, `kernel_pca`, `kernel_kmeans`,
   `spectral_clustering`, `spectral_embedding` and `meka` are the machines. `random_features` has features that do not
   depend on the data. Each file is loaded when it is first used.

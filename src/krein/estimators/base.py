@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, is_classifier
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from krein.approximation import Approximation
 from krein.approximation.request import COUPLINGS
-from krein.arrays import EPS, Array, Indices, seed_from
+from krein.arrays import EPS, Array, seed_from
 from krein.choosing import approximate, whole_approximation
 from krein.choosing.by_score import Chooser
 from krein.choosing.candidates import Selection
@@ -45,19 +44,17 @@ from krein.kernels.validation import (
     as_objects,
     check_no_dates,
     check_objects,
-    check_similarity,
     check_table,
     holds_vectors,
     in_range,
-    warn_of_no_contrast,
+    is_plain,
 )
+from krein.kernels.vectors import warn_of_no_contrast
 from krein.pieces.rows import RowPieces
-from krein.policy import Policy, check_correction, check_options, check_policy
+from krein.policy import Policy, check_correction, check_parameters, check_policy
 from krein.threads import small_products
 
-__all__ = [
-    "KernelMachine", "KernelTransformer", "as_weights", "check_approximation", "check_weights", "class_weights",
-]  # fmt: skip
+__all__ = ["KernelMachine", "KernelTransformer", "check_approximation"]
 
 # The checks that plain rows of floats pass, or that concern targets alone.
 FOR_TARGETS = {"accept_sparse", "multi_output", "y_numeric"}
@@ -243,7 +240,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         By default there is no y to validate. A y of None is a missing target, which is an error.
         """
         check_correction("correction", self.correction, self._corrections)
-        self._check_shared()
+        check_parameters(vars(self), COUPLINGS, STORAGE)
         gamma = "scale" if self._tuned and self._tunes else self._width  # where tuning starts
         precomputed = self._precomputed
         X, y = self._checked(X, y, reset=True, **checks)
@@ -257,19 +254,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 self._similarity, X, gamma=gamma, degree=self.degree, coef0=self.coef0, params=self.kernel_params,
                 weights=weights,
             )  # fmt: skip
-            kernel = with_processes(kernel, self.n_jobs, self.verbose)
         self._binding = spent.n_evaluations
-        warn_of_no_contrast(X, kernel)
-        return X, y, kernel
-
-    def _check_shared(self) -> None:
-        """Refuse a shared parameter that is out of range, also where this fit would not use it."""
-        check_policy(self.policy)
-        check_options(vars(self), COUPLINGS, STORAGE)
-        if not is_number(self.degree) or self.degree < 0.0:
-            raise InputError(f"degree must be a finite number of at least 0; got {self.degree!r}.")
-        if not is_number(self.coef0):
-            raise InputError(f"coef0 must be a finite number; got {self.coef0!r}.")
+        if kernel.compares == "vectors":
+            warn_of_no_contrast(X, kernel)
+        return X, y, with_processes(kernel, self.n_jobs, self.verbose)
 
     def _new(self, X: Any) -> Any:
         """Objects to predict, checked against those of the fit."""
@@ -296,7 +284,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             try:
-                if y is not None and checks.keys() <= FOR_TARGETS and self._is_plain(X, reset):
+                simple = y is not None and checks.keys() <= FOR_TARGETS and not hasattr(self, "feature_names_in_")
+                if simple and is_plain(X, None if reset else getattr(self, "n_features_in_", -1)):
+                    self.n_features_in_ = X.shape[1]
                     return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
                 found = validate_data(self, X, y, reset=reset, **kind | checks)
             except OverflowError:
@@ -335,19 +325,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         check_consistent_length(X, y)
         return y
 
-    def _is_plain(self, X: Any, reset: bool) -> bool:
-        """Whether scikit-learn would return X as it is: its checks take longer than the prediction of a row."""
-        if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or 0 in X.shape:
-            return False
-        if hasattr(self, "feature_names_in_") or len(X) < 1 + reset:
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not np.isfinite(X.sum()):
-                return False
-        if reset:
-            self.n_features_in_ = X.shape[1]
-        return bool(X.shape[1] == getattr(self, "n_features_in_", None))
-
     def _vectors(self, X: Any) -> bool:
         """Whether X is a matrix of numbers, as a fit would take it."""
         return holds_vectors(X, self._similarity, self.kernel_params)
@@ -382,7 +359,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _decide(self, objects: Any, kernel: Kernel, *, scored: bool = False) -> Route:
         """Decide how this fit goes (`choose_route`), once; sets ``route_`` and forgets what an earlier fit left."""
         self._forget(*self._of_route)
-        self.route_: Route = choose_route(self, objects, kernel, scored=scored)
+        spectrum = self._needs_spectrum()
+        self.route_: Route = choose_route(self, objects, kernel, spectrum=spectrum, scored=scored)
         announce_cost(self, self.route_, objects, kernel)
         if not isinstance(self.route_, Exact | Features):
             small_products()
@@ -417,7 +395,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
         """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
         objects, _ = check_objects(objects, kernel)
-        check_similarity(objects, Evaluator(kernel), whole=True)
+        Evaluator(kernel).check_similarity(objects, whole=True)
         self.correction_ = "none" if self.correction == "auto" else self.correction
         self.n_negative_ = 0
         return objects
@@ -561,7 +539,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         assert isinstance(route, Features)
         objects, _ = check_objects(objects, kernel)
         seed = seed_from(self.random_state)
-        check_similarity(objects, Evaluator(kernel), whole=False)
+        Evaluator(kernel).check_similarity(objects, whole=False)
         found = similarity_features(
             kernel, objects, route.n_landmarks, neighbours=route.neighbours, targets=chooser.targets, task=chooser.task,
             seed=seed, verbose=self.verbose,
@@ -647,67 +625,11 @@ class KernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
 
 
-def as_weights(sample_weight: Any) -> Array:
-    """Return the weights as float64, or refuse what is no real number; numpy drops masks and imaginary parts."""
-    values = np.asarray(sample_weight)
-    try:
-        if np.ma.is_masked(sample_weight) or values.dtype.kind not in "biufO":
-            raise TypeError
-        return values.astype(np.float64)
-    except (TypeError, ValueError):
-        kind = "masked values" if np.ma.is_masked(sample_weight) else f"values of type {values.dtype}"
-        raise InputError(f"sample_weight must hold one real number per row; got {kind}.") from None
-
-
-def check_weights(sample_weight: Any, n: int) -> Array:
-    """Return one weight >= 0 per row, ones if none are given."""
-    if sample_weight is None:
-        return np.ones(n)
-    weights = as_weights(sample_weight)
-    if weights.ndim == 0:
-        weights = np.full(n, float(weights))
-    if weights.shape != (n,):
-        raise InputError(f"sample_weight must have shape ({n},), one number per row; got shape {weights.shape}.")
-    if not np.isfinite(weights).all():
-        raise InputError(f"sample_weight holds {int((~np.isfinite(weights)).sum())} NaN or infinite values.")
-    if weights.min() < 0.0 or weights.max() == 0.0:
-        raise InputError(
-            f"sample_weight must be at least 0 and not zero everywhere; got values from {weights.min():g} to "
-            f"{weights.max():g}."
-        )
-    return weights
-
-
 def check_approximation(a: Any) -> Approximation:
     """Refuse anything but an approximation."""
     if not isinstance(a, Approximation):
         raise InputError(f"approximation must be what krein.approximate returns, or None; got {type(a).__name__}.")
     return a
-
-
-def class_weights(class_weight: Any, classes: Array, labels: Indices, weights: Array | None = None) -> Array:
-    """Return the weight of each class, (n_classes,), or refuse what gives none; ``labels`` are places among them.
-
-    "balanced" gives all classes the same total of ``weights``, or of rows.
-    """
-    n = len(classes)
-    if class_weight is None:
-        return np.ones(n)
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        share = np.bincount(labels, weights=weights, minlength=n)
-        return np.asarray(share.sum() / (n * share))
-    if not isinstance(class_weight, Mapping):
-        raise InputError(f'class_weight must be a dict of numbers by class, "balanced" or None; got {class_weight!r}.')
-    try:
-        found = np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[labels]), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        known = ", ".join(map(repr, classes.tolist()[:10]))
-        raise InputError(
-            f"class_weight must give a number for classes of y, which are {known}; got {class_weight!r}: {error}"
-        ) from None
-    if not (np.isfinite(found).all() and (found > 0.0).all()):
-        raise InputError(f"class_weight must be above 0 and finite for every class; got {class_weight!r}.")
-    return found
 
 
 def _count_negative(a: Approximation) -> tuple[int, str]:

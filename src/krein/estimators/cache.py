@@ -18,10 +18,9 @@ import joblib
 import numpy as np
 
 from krein.approximation import Approximation
-from krein.approximation.bases import object_bytes
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
-from krein.kernels.collections import is_sparse
-from krein.kernels.similarities import user_written
+from krein.kernels.collections import is_sparse, object_bytes
+from krein.kernels.kernel import user_written
 from krein.pieces.rows import RowPieces
 
 __all__ = ["CACHE_BYTES", "Built", "clear_cache", "digest", "forget", "remembered"]

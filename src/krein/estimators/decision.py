@@ -31,8 +31,8 @@ from krein.errors import InputError
 from krein.factorization import Factorization
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, take
 from krein.kernels.collections import rows
+from krein.kernels.kernel import user_written
 from krein.kernels.precomputed import GivenRows
-from krein.kernels.similarities import user_written
 from krein.kernels.validation import check_new_objects
 from krein.progress import progress_bar
 from krein.solvers.dense_dual import Task
@@ -77,7 +77,7 @@ class KernelExpansion:
             return self._combined(self._prepared.block(rows(X_new, part)))
 
         parts = list(strips(count_objects(X_new), self._prepared.n_columns, PREDICTED_ENTRIES))
-        serial = len(parts) < 2 or _is_serial(self.kernel)
+        serial = len(parts) < 2 or any(user_written(self.kernel))  # a user's code is called by one thread at a time
         yield from zip(parts, each(values, [(part,) for part in parts], serial), strict=True)
 
     def _combined(self, block: Array) -> Array:
@@ -197,7 +197,8 @@ class FactoredExpansion:
             near: Array = self._prepared[i].block(take(objects, mine))
             return near @ weights[i]
 
-        yield from zip((mine for _, mine in tasks), each(values, tasks, _is_serial(a.kernel)), strict=True)
+        serial = any(user_written(a.kernel))  # what a user wrote is called by one thread at a time
+        yield from zip((mine for _, mine in tasks), each(values, tasks, serial), strict=True)
 
     @cached_property
     def _weights(self) -> list[Array] | None:
@@ -221,11 +222,6 @@ class FactoredExpansion:
 
 
 Expansion = KernelExpansion | FactoredExpansion
-
-
-def _is_serial(kernel: Kernel) -> bool:
-    """Whether a user wrote some of the kernel: then it is called by one thread at a time."""
-    return any(user_written(kernel))
 
 
 def _filled(X_new: Any, n_outputs: int, parts: Callable[[Any], Any], verbose: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from krein.arrays import Array
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects
 from krein.kernels.collections import precise, rows
-from krein.kernels.similarities import needs_both_orders
+from krein.kernels.kernel import needs_both_orders
 from krein.progress import progress_bar
 
 __all__ = ["fill_symmetric", "kernel_matrix"]

@@ -18,12 +18,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, warn, whole_number
-from krein.estimators.base import KernelMachine, check_weights, class_weights
+from krein.estimators.base import KernelMachine
 from krein.estimators.choose_correction import judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.ridge import _count as count
 from krein.estimators.route import Exact
+from krein.estimators.weights import check_weights, class_weights
 from krein.kernels import Precomputed, take
 from krein.pieces import RowPieces
 from krein.solvers.dense_dual import NotConverged

@@ -22,7 +22,7 @@ from krein.arrays import EPS, Array, Indices, seed_from, stream
 from krein.choosing import whole_approximation
 from krein.choosing.by_score import codes
 from krein.errors import InputError, is_number, warn
-from krein.estimators.base import KernelMachine, check_weights, class_weights
+from krein.estimators.base import KernelMachine
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
@@ -30,6 +30,7 @@ from krein.estimators.ridge_system import LARGEST_LOSS, SMALL_LOSS, constrained,
 from krein.estimators.route import Exact, Features, choose_route
 from krein.estimators.similarity_features import SimilarityFeatures
 from krein.estimators.similarity_ridge import ridge_errors, solve_ridge
+from krein.estimators.weights import check_weights, class_weights
 from krein.factorization import Factorization
 from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
@@ -120,7 +121,9 @@ class _Ridge(KernelMachine):
             dual = self._learn_exactly(objects, kernel, task, fixed)
             if dual is not None:
                 return dual
-            self.route_ = choose_route(self, objects, kernel, scored=True, solvable=False)
+            self.route_ = choose_route(
+                self, objects, kernel, spectrum=self._needs_spectrum(), scored=True, solvable=False
+            )
             self._relative_error = 0.0 if isinstance(self.route_, Exact) else None
         if isinstance(route, Features):
             return self._learn_features(self._similarity_features(objects, kernel, chooser), task, fixed)

@@ -23,8 +23,8 @@ from krein.errors import IndefiniteError, warn
 from krein.estimators.similarity_features import BLOCK_ROWS
 from krein.kernels import Evaluator, Kernel, Precomputed, count_objects, is_vectors, take
 from krein.kernels.collections import is_sparse
+from krein.kernels.kernel import user_written
 from krein.kernels.pair_function import PairFunction
-from krein.kernels.similarities import user_written
 from krein.kernels.validation import has_only_similarities, off_sphere
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_policy
@@ -105,7 +105,9 @@ class Features:
 Route: TypeAlias = Exact | Handed | Given | ByError | ByScore | Features
 
 
-def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = False, solvable: bool = True) -> Route:
+def choose_route(
+    machine: Any, objects: Any, kernel: Kernel, *, spectrum: str = "", scored: bool = False, solvable: bool = True
+) -> Route:
     """Return how this fit goes. The first of these cases that applies decides.
 
     1. ``approximation`` was passed: it is used (`Handed`).
@@ -128,8 +130,8 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     12. Else ``policy.plain_shape`` (`Given`).
 
     With ``refine=None`` of an SVM case 8 has the limit of case 6. With ``refine="exact"`` it has none, and a kernel
-    known to be indefinite is an error. After a system proved singular (``solvable=False``) case 6 means an
-    eigendecomposition and case 8 does not apply.
+    known to be indefinite is an error. ``spectrum`` says what needs the eigenvalues of a psd matrix too. After a system
+    proved singular (``solvable=False``) case 6 means an eigendecomposition and case 8 does not apply.
 
     "The kernel is psd" means that it is declared psd; of a given matrix, that it has a Cholesky factor.
     ``correction="square"`` and a proxy matrix change psd matrices too, and a ``variance`` of ridge takes many
@@ -155,8 +157,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
         return ByScore(request, given) if scored else ByError(request, given)
     if isinstance(objects, RowPieces):
         return _outside(objects, kernel, request, policy, scored)
-    reason = machine._needs_spectrum()
-    psd = solvable and not reason and is_psd(kernel, objects, policy)
+    psd = solvable and not spectrum and is_psd(kernel, objects, policy)
     if n <= policy.exact_rows:
         return Exact(psd, f"{n} rows are no more than policy.exact_rows = {policy.exact_rows}")
     dimension = _feature_dimension(kernel, objects)
@@ -168,7 +169,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     if psd and n <= limit and (vectors or cost.affords_all):
         return Exact(True, f"the kernel is psd and {n} rows are no more than {name} = {limit}")
     learns = scored and solvable and machine._learns_features and getattr(machine, "refine", "auto") == "auto"
-    learns = learns and reason in ("", "correction='square'")
+    learns = learns and spectrum in ("", "correction='square'")
     if learns and not psd and cost.affords_all:
         small = n <= policy.eigen_rows
         possible = ("flip", "clip", "square", "shift") if small else ("square", "shift")
@@ -184,7 +185,7 @@ def choose_route(machine: Any, objects: Any, kernel: Kernel, *, scored: bool = F
     why = f"{n} rows are more than {name} = {limit}"
     if not psd:
         known = "the kernel is not known to be psd" if solvable else "the exact system is singular to rounding"
-        known = f"{reason} needs all eigenvalues" if reason else known
+        known = f"{spectrum} needs all eigenvalues" if spectrum else known
         why = f"{known}, and {n} rows are more than policy.exact_rows = {policy.exact_rows}"
     if scored:
         return ByScore(request, why)
@@ -271,8 +272,10 @@ def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> N
 
     Their number is that of the route; where blocks and rank are still to be chosen it is a lower bound.
     """
+    if kernel.compares == "vectors" or isinstance(route, Handed):
+        return
     functions = [part for part in user_written(kernel) if isinstance(part, PairFunction)]
-    if not functions or isinstance(route, Handed):
+    if not functions:
         return
     n, policy = count_objects(objects), check_policy(machine.policy)
     if isinstance(route, Exact) or (isinstance(route, Features) and route.n_landmarks == n):

@@ -23,7 +23,7 @@ from krein.approximation import Approximation
 from krein.arrays import Array, Indices
 from krein.choosing.by_score import codes
 from krein.errors import IndefiniteError, InputError, is_number, one_of, warn
-from krein.estimators.base import KernelMachine, as_weights, check_weights, class_weights
+from krein.estimators.base import KernelMachine
 from krein.estimators.choose_correction import choose_for_features, judge_for
 from krein.estimators.decision import (
     FactoredExpansion,
@@ -43,11 +43,12 @@ from krein.estimators.decision import (
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.route import Exact, Features
 from krein.estimators.similarity_features import SimilarityFeatures
+from krein.estimators.weights import as_weights, check_weights, class_weights
 from krein.factorization import Factorization
 from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
 from krein.kernels.collections import is_sparse
-from krein.kernels.counting import uncounted
+from krein.kernels.kernel import uncounted
 from krein.pieces.rows import RowPieces
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense

@@ -8,7 +8,7 @@ Otherwise there are bounds, and solves by Cholesky in a fill-reducing order, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,35 +20,20 @@ from scipy.sparse.csgraph import connected_components
 from krein.arrays import EPS, Array, Indices
 from krein.errors import InputError, warn
 from krein.factorization import cholesky as blockcholesky
-from krein.factorization import dense
 from krein.factorization.cholesky import BlockCholesky, Elimination
 from krein.factorization.krylov import Ends, extreme, improve
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+from krein.errors import IndefiniteError
+from krein.threads import large_products
 
 __all__ = [
-    "BlockSparse",
-    "Ends",
-    "Group",
-    "as_core",
-    "check_symmetric",
-    "congruent",
-    "core_block",
-    "core_eigenvalues",
-    "core_frobenius",
-    "core_logdet",
-    "core_peak",
-    "core_solve",
-    "diagonal_blocks",
-    "has_spectrum",
-    "is_dense",
-    "map_entries",
-    "row_grams",
-    "row_weights",
-    "symmetric_core",
-    "to_dense",
-]
+    "BlockSparse", "Ends", "Group", "as_core", "check_symmetric", "congruent", "core_block", "core_eigenvalues",
+    "core_frobenius", "core_logdet", "core_peak", "core_solve", "diagonal_blocks", "eigh", "eigvalsh",
+    "has_cholesky", "has_spectrum", "indefinite", "is_dense", "is_diagonal", "map_entries", "row_grams",
+    "row_weights", "singular", "symmetric_core", "to_dense",
+]  # fmt: skip
 
 # Up to SMALL rows dense algebra is faster than any iteration, and exact.
 SMALL = 512
@@ -95,6 +80,19 @@ class BlockSparse:
 
     ranks: tuple[int, ...]
     groups: tuple[Group, ...]
+    starts: Indices = field(init=False, repr=False)  # (c + 1,) the first row of each block, and r
+    shape: tuple[int, int] = field(init=False, repr=False)
+    n_kept: int = field(init=False, repr=False)  # stored entries
+    is_block_diagonal: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        starts = np.concatenate([[0], np.cumsum(self.ranks, dtype=np.intp)])
+        vars(self).update(
+            starts=starts,
+            shape=(int(starts[-1]),) * 2,
+            n_kept=sum(g.values.size for g in self.groups),
+            is_block_diagonal=all(np.array_equal(g.left, g.right) for g in self.groups),
+        )
 
     @classmethod
     def from_blocks(cls, ranks: Sequence[int], blocks: Mapping[tuple[int, int], Array]) -> BlockSparse:
@@ -122,26 +120,9 @@ class BlockSparse:
             )
         return cls(tuple(int(k) for k in ranks), tuple(groups))
 
-    @cached_property
-    def starts(self) -> Indices:
-        return np.concatenate([[0], np.cumsum(self.ranks, dtype=np.intp)])  # (c + 1,)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return (int(self.starts[-1]),) * 2
-
     @property
     def nbytes(self) -> int:
         return sum(g.values.nbytes + g.left.nbytes + g.right.nbytes for g in self.groups)
-
-    @property
-    def n_kept(self) -> int:
-        """Number of stored entries."""
-        return sum(g.values.size for g in self.groups)
-
-    @cached_property
-    def is_block_diagonal(self) -> bool:
-        return all(np.array_equal(g.left, g.right) for g in self.groups)
 
     def blocks(self) -> Iterator[tuple[int, int, Array]]:
         """Yield (i, j, block), i <= j."""
@@ -256,7 +237,7 @@ class BlockSparse:
                 f"of {DENSE_LIMIT}. Ask for ends() or smallest_eigenvalue(), or keep the diagonal blocks alone."
             )
         parts = self.diagonal_blocks() if self.is_block_diagonal else (part.to_dense() for part in self.parts())
-        return np.sort(np.concatenate([dense.eigvalsh(b) for b in parts] or [np.empty(0)]))
+        return np.sort(np.concatenate([eigvalsh(b) for b in parts] or [np.empty(0)]))
 
     @cached_property
     def ends(self) -> Ends:
@@ -271,7 +252,7 @@ class BlockSparse:
             values = self.eigenvalues()
             low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
             return Ends(low, high, 0.0, low, high, exact=True)
-        spectra = [dense.eigvalsh(block) for block in self.diagonal_blocks()]
+        spectra = [eigvalsh(block) for block in self.diagonal_blocks()]
         lows = np.array([values.min(initial=np.inf) for values in spectra])  # an empty block has no eigenvalue
         highs = np.array([values.max(initial=-np.inf) for values in spectra])
         radii = np.zeros(len(self.ranks))
@@ -336,13 +317,13 @@ class BlockSparse:
         """The inverse of the diagonal blocks of M + shift I; of their absolute value unless M is block-diagonal."""
         inverses = {}
         for i, block in enumerate(self.diagonal_blocks()):
-            plain = dense.is_diagonal(block)  # as in an eigendecomposition
+            plain = is_diagonal(block)  # as in an eigendecomposition
             values, vectors = (np.diagonal(block), None) if plain else np.linalg.eigh(block)
             values = values + shift
             tiny = 10 * len(block) * EPS * float(np.abs(values).max(initial=0.0))
             if self.is_block_diagonal:
                 if np.any(np.abs(values) <= tiny):
-                    raise dense.singular(f"block {i} of the matrix", values)
+                    raise singular(f"block {i} of the matrix", values)
             else:
                 values = np.maximum(np.abs(values), max(tiny, np.finfo(float).tiny))
             inverses[i, i] = np.diag(1.0 / values) if vectors is None else (vectors / values) @ vectors.T
@@ -418,7 +399,7 @@ def core_frobenius(core: Array | BlockSparse, shift: float = 0.0) -> float:
 
 def core_eigenvalues(core: Array | BlockSparse) -> Array:
     """Return all eigenvalues, ascending."""
-    return dense.eigvalsh(core) if is_dense(core) else core.eigenvalues()
+    return eigvalsh(core) if is_dense(core) else core.eigenvalues()
 
 
 def has_spectrum(core: Array | BlockSparse) -> bool:
@@ -510,21 +491,21 @@ def core_solve(core: Array | BlockSparse, b: Array, t: float) -> Array:
         if core.is_block_diagonal or len(b) > SMALL:
             return core.solve(b, t)
         core = core.to_dense()
-    return dense.solve(core, b, t)
+    return _dense_solve(core, b, t)
 
 
 def core_logdet(core: Array | BlockSparse, t: float) -> float:
     """log det(M + tI), which has to be positive definite; a core too large to factor needs its spectrum."""
     if is_dense(core):
-        return dense.logdet(core, t)
+        return _dense_logdet(core, t)
     if core.is_block_diagonal or not core.can_factor:
         values = core.eigenvalues() + t
         if np.any(values <= 0.0):
-            raise dense.indefinite(float(values.min()))
+            raise indefinite(float(values.min()))
         return float(np.log(values).sum())
     factor = core.cholesky(t)
     if factor is None:
-        raise dense.indefinite(min(core.ends.smallest + t, 0.0))
+        raise indefinite(min(core.ends.smallest + t, 0.0))
     return factor.logdet()
 
 
@@ -538,3 +519,86 @@ def _strips(stack: Array) -> Iterator[tuple[Array, Array]]:
             yield stack[:, here], stack[:, :, here].transpose(0, 2, 1) if a == b else stack[:, here]
         else:
             yield stack[here], stack[here].transpose(0, 2, 1)
+
+
+# -- dense matrices ----------------------------------------------------------------------------------------------------
+
+
+def _dense_solve(M: Array, b: Array, t: float) -> Array:
+    """(M + tI)⁻¹ b, M indefinite or not: by Cholesky if it exists, else by eigenvalues. Singular is an error."""
+    if b.size == 0:
+        return np.zeros(b.shape)
+    moved = M + t * np.eye(len(M))
+    try:
+        with large_products(len(M)):
+            factor = scipy.linalg.cho_factor(moved, check_finite=False)
+        if scipy.linalg.lapack.dpocon(factor[0], np.abs(moved).sum(0).max())[0] > EPS:
+            return np.asarray(scipy.linalg.cho_solve(factor, b))
+    except scipy.linalg.LinAlgError:  # indefinite matrices are solved by eigenvalues below
+        pass
+    values, vectors = np.linalg.eigh(moved)
+    if np.abs(values).min() <= 10 * len(M) * EPS * np.abs(values).max():
+        raise singular("the matrix", values)
+    return np.asarray(vectors @ ((vectors.T @ b).T / values).T)
+
+
+def eigh(M: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors; those of a diagonal matrix are read off."""
+    if not is_diagonal(M):
+        with large_products(len(M)):
+            return np.linalg.eigh(M)
+    order = np.argsort(np.diagonal(M), kind="stable")
+    vectors = np.zeros(M.shape)
+    vectors[order, np.arange(len(M))] = 1.0
+    return np.diagonal(M)[order], vectors
+
+
+def eigvalsh(M: Array) -> Array:
+    """Eigenvalues, ascending."""
+    return np.sort(np.diagonal(M)) if is_diagonal(M) else np.linalg.eigvalsh(M)
+
+
+def has_cholesky(M: Array, t: float) -> bool:
+    """Whether M + tI has a Cholesky factorization."""
+    if is_diagonal(M):
+        return bool(np.all(np.diagonal(M) + t > 0.0))
+    try:
+        with large_products(len(M)):
+            scipy.linalg.cholesky(M + t * np.eye(len(M)), check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return False
+    return True
+
+
+def is_diagonal(M: Array) -> bool:
+    """Whether all entries off the diagonal are zero."""
+    return bool(np.count_nonzero(M) == np.count_nonzero(np.diagonal(M)))
+
+
+def _dense_logdet(M: Array, t: float) -> float:
+    """log det(M + tI), which has to be positive definite."""
+    if not M.size:
+        return 0.0
+    moved = M + t * np.eye(len(M))
+    try:
+        return 2.0 * float(np.log(np.diag(scipy.linalg.cholesky(moved, check_finite=False))).sum())
+    except scipy.linalg.LinAlgError:
+        raise indefinite(min(float(np.linalg.eigvalsh(moved)[0]), 0.0)) from None
+
+
+def singular(what: str, values: Array) -> InputError:
+    """The error for a matrix of these eigenvalues."""
+    sizes = np.abs(values)
+    more = max(0.0, -float(values.min())) + 1e-8 * float(sizes.max())
+    return InputError(
+        f"solve needs a nonsingular matrix, but the smallest |eigenvalue| of {what} is {sizes.min():.2g}, the largest "
+        f"{sizes.max():.3g}. Raise the ridge, by {more or 1.0:.3g} for instance."
+    )
+
+
+def indefinite(smallest: float) -> IndefiniteError:
+    """The error for a log-determinant of a matrix with this smallest eigenvalue."""
+    return IndefiniteError(
+        f"logdet needs a positive definite matrix, but with shift and ridge the smallest eigenvalue is "
+        f"{smallest:.3g}. Pass a larger ridge, or correct the factorization first (krein.correct)."
+    )

@@ -14,8 +14,7 @@ import numpy as np
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError
-from krein.factorization.core import DENSE_LIMIT, BlockSparse, is_dense
-from krein.factorization.dense import eigh
+from krein.factorization.core import DENSE_LIMIT, BlockSparse, eigh, is_dense
 
 __all__ = ["Component", "Eigensystem", "eigensystem"]
 

@@ -2,24 +2,26 @@
 
 In: bases, a core, an order and a shift (the paper's Q, L through `from_links`). Out: products, rows, spectrum, solves
 and determinants, none of which forms an n x n or n x r matrix. Solvers and estimators need only the methods `project`,
-`lift`, `gram`, `diagonal` and `rows`. Rows are in the caller's order everywhere except in `bases` and `order`.
+`lift`, `gram`, `diagonal` and `rows`. Rows are in the caller's order everywhere except in `bases` and `order`. Only
+`Bases` reads the arrays that are stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
-from krein.arrays import EPS, Array, Indices, check_indices
+from krein.arrays import EPS, Array, Indices, check_indices, grouped
 from krein.errors import InputError
-from krein.factorization.bases import Bases, compress, dtype_name, orthonormalise
+from krein.factorization.bases import compress, dtype_name, gram, orthonormalise, product, tiles, transposed_product
 from krein.factorization.core import (
     BlockSparse,
     Ends,
@@ -33,14 +35,16 @@ from krein.factorization.core import (
     core_solve,
     diagonal_blocks,
     is_dense,
+    is_diagonal,
     row_weights,
     symmetric_core,
     to_dense,
 )
-from krein.factorization.dense import is_diagonal
-from krein.factorization.pieces import PieceBases
 
-__all__ = ["EPS", "Factorization"]
+if TYPE_CHECKING:
+    from krein.factorization.pieces import PieceBases
+
+__all__ = ["EPS", "Bases", "Factorization", "sparse_rows"]
 
 # A core with more rows than DENSE_CORE is block-sparse if at least half of its entries are dropped.
 DENSE_CORE = 4096
@@ -66,6 +70,19 @@ class Factorization:
     shift : float, default=0.0
         Added to the diagonal.
 
+    Attributes
+    ----------
+    shape : tuple (n, n)
+        Rows and columns of the matrix.
+    rank : int
+        r, the size of the core.
+    n_blocks : int
+        c, the number of blocks.
+    ranks : tuple of int
+        k_i, the columns of each U_i.
+    spans : tuple of (slice, slice)
+        The positions and the columns of each block.
+
     Examples
     --------
     >>> import numpy as np
@@ -82,9 +99,17 @@ class Factorization:
     bases: Bases | PieceBases
     core: Array | BlockSparse
     shift: float = 0.0
+    shape: tuple[int, int] = field(init=False)
+    rank: int = field(init=False)
+    n_blocks: int = field(init=False)
+    ranks: tuple[int, ...] = field(init=False)
+    spans: tuple[tuple[slice, slice], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        r = self.bases.rank
+        bases, r = self.bases, self.bases.rank
+        vars(self).update(
+            shape=(bases.n_rows,) * 2, rank=r, n_blocks=len(bases.ranks), ranks=bases.ranks, spans=bases.spans
+        )
         if self.core.shape != (r, r):
             raise InputError(f"The core must be {r} x {r}, the sum of the ranks; got shape {self.core.shape}.")
         if not math.isfinite(self.shift):
@@ -163,29 +188,6 @@ class Factorization:
     def maps(self) -> tuple[Array, ...] | None:
         """A_i with U_i = bases[i] @ maps[i], where the bases are stored rounded."""
         return self.bases.maps
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """k_i, the columns of each U_i."""
-        return self.bases.ranks
-
-    @property
-    def spans(self) -> tuple[tuple[slice, slice], ...]:
-        """(positions, columns) of each block."""
-        return self.bases.spans
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return (self.bases.n_rows,) * 2
-
-    @property
-    def rank(self) -> int:
-        """r, the size of the core."""
-        return int(self.core.shape[0])
-
-    @property
-    def n_blocks(self) -> int:
-        return len(self.bases)
 
     @property
     def dtype(self) -> str:
@@ -444,3 +446,194 @@ def stays_sparse(core: BlockSparse) -> bool:
     n_entries = 2 * core.n_kept - sum(k * k for k in core.ranks)  # in both halves
     limit = min(UNCOUPLED_CORE, DENSE_CORE) if core.is_block_diagonal else DENSE_CORE
     return core.shape[0] > limit and 2 * n_entries <= core.shape[0] ** 2
+
+
+# -- the bases ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Bases(Sequence[Any]):
+    """The blocks U_i of U; as a sequence, what is stored of each."""
+
+    blocks: tuple[Any, ...]  # what is stored of U_i, shape (n_i, stored columns); U_i itself where maps is None
+    order: Indices  # order[p] is the caller's row kept at position p
+    maps: tuple[Array, ...] | None = None  # A_i with U_i = blocks[i] @ maps[i]: gives back what rounding cost
+
+    n_rows: int = field(init=False)
+    sizes: tuple[int, ...] = field(init=False)  # n_i, the rows of each block
+    ranks: tuple[int, ...] = field(init=False)  # k_i, the columns of each U_i
+    rank: int = field(init=False)  # r, the columns of U
+    spans: tuple[tuple[slice, slice], ...] = field(init=False)  # (positions, columns of U) of each block
+
+    def __post_init__(self) -> None:
+        n = len(self.order)
+        if n == 0:
+            raise InputError("A factorization needs at least one row; the bases and order are empty.")
+        held = sum(len(b) for b in self.blocks)
+        if held != n:
+            raise InputError(f"The bases hold {held} rows, but order names {n}. Each row belongs to one block.")
+        if not (np.issubdtype(self.order.dtype, np.integer) and self.order.min() >= 0 and self.order.max() < n):
+            raise InputError(f"order must hold integers 0 .. {n - 1}; got {self.order.dtype} {self.order[:5]} ...")
+        if np.bincount(self.order, minlength=n).max() > 1:
+            raise InputError(f"order must name each of the rows 0 .. {n - 1} once; some are named twice.")
+        sizes = tuple(len(block) for block in self.blocks)
+        ranks = tuple(int(A.shape[1]) for A in (self.blocks if self.maps is None else self.maps))
+        vars(self).update(n_rows=n, sizes=sizes, ranks=ranks, rank=sum(ranks), spans=spans_of(sizes, ranks))
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.blocks[i]
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> str:
+        """How the blocks are stored."""
+        return str(self.blocks[0].dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: blocks, maps and order."""
+        return int(sum(a.nbytes for a in (*self.blocks, *(self.maps or ()))) + self.order.nbytes)
+
+    def members(self, i: int) -> Indices:
+        """The caller's rows of block i, in the order they are stored."""
+        return self.order[self.spans[i][0]]
+
+    @property
+    def labels(self) -> Indices:
+        """The block of each of the caller's rows."""
+        labels = np.empty(self.n_rows, dtype=np.intp)
+        labels[self.order] = np.repeat(np.arange(len(self)), self.sizes)
+        return labels
+
+    # -- the five verbs; rows are in the caller's order -------------------------------------------------------------
+
+    def project(self, x: Array) -> Array:
+        """Uᵀx for x of shape (n,) or (n, p)."""
+        held = x[self.order]
+        out = np.empty((self.rank, *held.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            raw = transposed_product(self.blocks[i], held[rows])
+            out[cols] = raw if self.maps is None else self.maps[i].T @ raw
+        return out
+
+    def lift(self, w: Array) -> Array:
+        """U w for w of shape (r,) or (r, p)."""
+        held = np.empty((self.n_rows, *w.shape[1:]))
+        for i, (rows, cols) in enumerate(self.spans):
+            held[rows] = product(self.blocks[i], w[cols] if self.maps is None else self.maps[i] @ w[cols])
+        out = np.empty_like(held)
+        out[self.order] = held
+        return out
+
+    def gram(self, weights: Array) -> list[Array]:
+        """U_iᵀ D_i U_i for each block, D = diag(weights)."""
+        grams = []
+        for i in range(len(self)):
+            raw = gram(self.blocks[i], weights[self.members(i)])
+            grams.append(raw if self.maps is None else self.maps[i].T @ raw @ self.maps[i])
+        return grams
+
+    def diagonal(self, inner: Sequence[Array]) -> Array:
+        """The diagonal of U S Uᵀ, from the diagonal blocks (k_i, k_i) of S."""
+        out = np.empty(self.n_rows)
+        for i, block in enumerate(inner):
+            members = self.members(i)
+            stored_inner = block if self.maps is None else self.maps[i] @ block @ self.maps[i].T
+            for part, stored in tiles(self.blocks[i]):
+                out[members[part]] = np.einsum("ij,ij->i", stored @ stored_inner, stored)
+        return out
+
+    def rows(self, wanted: Indices) -> sp.csr_matrix:
+        """The rows ``wanted`` of U, sparse: each has the columns of its own block alone."""
+        return sparse_rows(self.by_block(wanted), len(wanted), self.ranks, self.spans)
+
+    # -- block by block --------------------------------------------------------------------------------------------
+
+    def by_block(self, wanted: Indices) -> list[tuple[int, Indices, Array]]:
+        """(block, which of ``wanted`` lie in it, their rows of U_i) for each block that is met."""
+        places = self._positions[wanted]
+        met = np.searchsorted(np.cumsum(self.sizes), places, side="right")
+        return [(i, here, self.local(i, places[here] - self.spans[i][0].start)) for i, here in grouped(met)]
+
+    def at(self, wanted: Sequence[tuple[int, Indices]]) -> list[tuple[Indices, Array]]:
+        """For each (block, places within it): the caller's rows there, and those rows of U_i."""
+        return [(self.members(i)[places], self.local(i, places)) for i, places in wanted]
+
+    def local(self, i: int, places: Any) -> Array:
+        """The rows of U_i at ``places`` within block i, in float64."""
+        stored = np.asarray(self.blocks[i][places], dtype=np.float64)
+        return stored if self.maps is None else stored @ self.maps[i]
+
+    def explicit(self) -> list[Any]:
+        """The U_i as arrays."""
+        return [B if self.maps is None else self.local(i, slice(None)) for i, B in enumerate(self.blocks)]
+
+    def tiles(self, i: int) -> Iterator[tuple[Indices, Array]]:
+        """Yield (the caller's rows, those rows of U_i in float64), a few at a time."""
+        members = self.members(i)
+        for part, stored in tiles(self.blocks[i]):
+            yield members[part], stored if self.maps is None else stored @ self.maps[i]
+
+    @cached_property
+    def _positions(self) -> Indices:
+        places = np.empty_like(self.order, dtype=np.intp)
+        places[self.order] = np.arange(self.n_rows)
+        return places
+
+    # -- other bases -----------------------------------------------------------------------------------------------
+
+    def take(self, wanted: Indices) -> Bases:
+        """Some rows, copied, in the order asked for: no longer orthonormal, but good for products and diagonals."""
+        place = np.full(self.n_rows, -1)
+        place[wanted] = np.arange(len(wanted))
+        blocks, order = [], []
+        for i, block in enumerate(self.blocks):
+            mine = place[self.members(i)]
+            blocks.append(block[mine >= 0])
+            order.append(mine[mine >= 0])
+        return replace(self, blocks=tuple(blocks), order=np.concatenate(order))
+
+    def full_rank(self) -> tuple[Bases, list[Array]]:
+        """Bases whose blocks have no more columns than rows, and T_i with old U_i = new U_i T_i."""
+        blocks, maps, turns = list(self.blocks), list(self.maps or ()), []
+        for i, (size, k) in enumerate(zip(self.sizes, self.ranks, strict=True)):
+            turn: Array = np.eye(k)
+            if size <= k:
+                blocks[i], turn = orthonormalise(np.array(self.local(i, slice(None)), order="F"))
+                if maps:
+                    maps[i] = np.eye(len(turn))
+            turns.append(turn)
+        return replace(self, blocks=tuple(blocks), maps=tuple(maps) if maps else None), turns
+
+    def turned(self, turns: Sequence[Array | None]) -> Bases:
+        """U_i V_i for the orthogonal V_i of ``turns``; None leaves a block as it is."""
+        held = list(self.blocks if self.maps is None else self.maps)
+        for i, V in enumerate(turns):
+            held[i] = held[i] if V is None else held[i] @ V
+        return replace(self, blocks=tuple(held)) if self.maps is None else replace(self, maps=tuple(held))
+
+
+def spans_of(sizes: Sequence[int], ranks: Sequence[int]) -> tuple[tuple[slice, slice], ...]:
+    """(positions, columns of U) of each block."""
+    ends = (np.concatenate([[0], np.cumsum(counts)]) for counts in (sizes, ranks))
+    return tuple(zip(*([slice(int(a), int(b)) for a, b in pairwise(end)] for end in ends), strict=True))
+
+
+def sparse_rows(
+    parts: Sequence[tuple[int, Indices, Array]], n: int, ranks: Sequence[int], spans: Sequence[tuple[slice, slice]]
+) -> sp.csr_matrix:
+    """n rows of U from (block, which of the rows lie in it, their rows of U_i)."""
+    sizes = np.zeros(n, dtype=np.int64)
+    for i, here, _ in parts:
+        sizes[here] = ranks[i]
+    pointer = np.concatenate([[0], np.cumsum(sizes)])
+    data, columns = np.empty(pointer[-1]), np.empty(pointer[-1], dtype=np.int64)
+    for i, here, local in parts:
+        cols = spans[i][1]
+        spots = pointer[here][:, None] + np.arange(ranks[i])
+        data[spots], columns[spots] = local, np.arange(cols.start, cols.stop)
+    return sp.csr_matrix((data, columns, pointer), shape=(n, sum(ranks)))

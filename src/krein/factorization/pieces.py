@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError, ResourceError
-from krein.factorization.bases import Bases, sparse_rows
+from krein.factorization.factorization import Bases, spans_of, sparse_rows
 from krein.pieces.checkpoints import KINDS, mapped
 from krein.pieces.engines import Engine, Here
 
@@ -176,8 +176,7 @@ class PieceBases:
 
     @cached_property
     def spans(self) -> tuple[tuple[slice, slice], ...]:
-        ends = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (self.sizes, self.ranks))
-        return tuple(zip(*([slice(int(a), int(b)) for a, b in pairwise(end)] for end in ends), strict=True))
+        return spans_of(self.sizes, self.ranks)
 
     @property
     def nbytes(self) -> int:

@@ -15,8 +15,7 @@ import scipy.linalg
 
 from krein.arrays import EPS, Array, seed_from, stream, strips
 from krein.errors import InputError
-from krein.factorization.core import DENSE_LIMIT, is_dense, map_entries, to_dense
-from krein.factorization.dense import has_cholesky
+from krein.factorization.core import DENSE_LIMIT, has_cholesky, is_dense, map_entries, to_dense
 from krein.factorization.factorization import Factorization
 from krein.progress import progress_bar
 

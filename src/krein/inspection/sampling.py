@@ -14,7 +14,7 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, whole_number
 from krein.kernels import Evaluator, Kernel, count_objects, take
-from krein.kernels.precomputed import ASYMMETRY
+from krein.kernels.kernel import ASYMMETRY
 from krein.progress import progress_bar
 
 __all__ = ["Sample"]

@@ -17,8 +17,7 @@ from scipy import sparse
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import count_objects, is_sparse, is_vectors, take
-from krein.kernels.counting import note
-from krein.kernels.kernel import Kernel, Traits
+from krein.kernels.kernel import Kernel, Traits, note
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.similarities import as_kernel
 from krein.kernels.vectors import as_vectors, unit_rows
@@ -139,7 +138,6 @@ def check_kernel(kernel: Any, X: Any, *, n_samples: int = 200, random_state: Any
             raise InputError(
                 "check_kernel needs finite data; X holds NaN or infinite values. Impute or drop them first."
             )
-    note(kernel.bind_entries(n))
     kernel = kernel.bind(X)
     rng = stream(seed_from(random_state))
     sample = take(X, np.sort(rng.choice(n, size=min(n, n_samples), replace=False)))

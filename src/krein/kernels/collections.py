@@ -7,6 +7,7 @@ tuple. The functions here count objects, select them, and tell vectors from othe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -18,7 +19,7 @@ from krein.errors import InputError, KernelError
 from krein.kernels.mixed_rows import MixedRows
 from krein.pieces.rows import RowPieces
 
-__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "precise", "rows", "take"]
+__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "object_bytes", "precise", "rows", "take"]
 
 
 def is_sparse(X: Any) -> bool:
@@ -34,6 +35,13 @@ def count_objects(X: Any) -> int:
     elif isinstance(X, (list, tuple, MixedRows)):
         return len(X)
     raise _not_a_collection(X)
+
+
+def object_bytes(objects: Any) -> int:
+    """Bytes of a collection of objects. For lists, bytes of the items without what these refer to."""
+    if is_sparse(objects):
+        return int(objects.data.nbytes + objects.indices.nbytes + objects.indptr.nbytes)
+    return int(objects.nbytes) if hasattr(objects, "nbytes") else sum(map(sys.getsizeof, objects))
 
 
 def take(X: Any, indices: Any) -> Any:

@@ -18,8 +18,8 @@ import numpy as np
 from krein.arrays import Array, Indices, stream
 from krein.errors import InputError, KernelError, one_of, positive, whole
 from krein.kernels.collections import count_objects, is_sparse, rows, take
-from krein.kernels.kernel import Kernel, Traits, bound, inherit
-from krein.kernels.similarities import Anchored, as_kernel
+from krein.kernels.kernel import Anchored, Kernel, Traits, bound, inherit, note
+from krein.kernels.similarities import as_kernel
 
 __all__ = ["DoubleCentred", "FromDistances"]
 
@@ -107,11 +107,9 @@ class FromDistances(Kernel):
     def diag_entries(self, n_objects: int) -> int:
         return 0
 
-    def bind_entries(self, n_objects: int) -> int:
-        sample = 0 if self.scale is not None else len(_spots(n_objects)) ** 2
-        return int(self.distance.bind_entries(n_objects)) + sample + _own_entries(self.distance, n_objects)
-
     def bind(self, X: Any) -> Kernel:
+        n = count_objects(X)
+        note((0 if self.scale is not None else len(_spots(n)) ** 2) + _own_entries(self.distance, n))
         inner = self.distance.bind(X)
         made = self if inner is self.distance else replace(self, distance=inner)
         if self.scale is not None:
@@ -184,18 +182,14 @@ class DoubleCentred(Anchored):
     def diag_entries(self, n_objects: int) -> int:
         return self.own_entries(n_objects)
 
-    def bind_entries(self, n_objects: int) -> int:
-        own = _own_entries(self.distance, n_objects)
-        if self.references is not None:
-            return own
-        sampled = len(_spots(n_objects)) ** 2 + min(n_objects, self.n_references) ** 2
-        return int(self.distance.bind_entries(n_objects)) + sampled + own
-
     def bind(self, X: Any) -> Kernel:
+        n = count_objects(X)
+        note(_own_entries(self.distance, n))
         if self.references is not None:
             _check_own(self, X, float(np.sqrt(self.level)))
             return self
-        made, n = replace(self, distance=self.distance.bind(X)), count_objects(X)
+        note(len(_spots(n)) ** 2 + min(n, self.n_references) ** 2)
+        made = replace(self, distance=self.distance.bind(X))
         _sampled(made, X)  # are they distances?
         count = min(n, self.n_references)
         chosen = take(X, np.sort(stream(0).choice(n, count, replace=False)))

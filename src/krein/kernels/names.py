@@ -9,7 +9,7 @@ the data those that are None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,9 @@ import numpy as np
 from krein import kernels
 from krein.arrays import Array
 from krein.errors import InputError, is_number
-from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel, count_objects
-from krein.kernels.collections import is_sparse
-from krein.kernels.counting import note
+from krein.kernels import FromCallable, Kernel, Polynomial, Sigmoid, as_kernel
 from krein.kernels.pair_function import takes
-from krein.kernels.vectors import scale_gamma
-from krein.pieces import RowPieces
+from krein.kernels.vectors import has_open_gamma, resolved_gamma
 
 __all__ = ["NAMES", "changed", "check_beside", "kernel_for", "takes"]
 
@@ -79,13 +76,11 @@ def kernel_for(
         if unknown := sorted(set(given) - own):
             raise InputError(f"The {kernel!r} kernel takes {', '.join(sorted(own)) or 'no parameters'}; got {unknown}.")
         made = kind(**{name: value for name, value in given.items() if name != "gamma" or value is not None})
-        if "gamma" in own and given.get("gamma") is None and (_has_open_gamma(made) or not _is_rule(gamma)):
+        if "gamma" in own and given.get("gamma") is None and (has_open_gamma(made) or not _is_rule(gamma)):
             made = replace(made, gamma=resolved_gamma(gamma, X, weights, made))  # type: ignore[type-var]
         return made.bind(X)
     if isinstance(kernel, Kernel):
-        filled = _filled(kernel, gamma, X, weights)
-        note(filled.bind_entries(count_objects(X)))
-        return filled.bind(X)
+        return _filled(kernel, gamma, X, weights).bind(X)
     if callable(kernel) and not isinstance(kernel, type):
         function = partial(kernel, **params) if params else kernel
         return FromCallable(function).bind(X)  # which asks whether it compares objects or collections
@@ -117,62 +112,18 @@ def _same(value: Any, default: Any) -> bool:
     )
 
 
-def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None, asker: Kernel | None = None) -> float:
-    """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
-    if is_number(gamma) and gamma > 0:
-        return float(gamma)
-    if gamma is None or (isinstance(gamma, str) and gamma == "auto"):
-        return 1.0 / float(X.shape[1])
-    if isinstance(gamma, str) and gamma == "scale":
-        if weights is None:
-            return scale_gamma(X, asker or kernels.RBF())
-        variance = _variance(X, weights)
-        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
-    raise InputError(
-        f'gamma must be "scale", "auto", None or a number above 0 ("tune" where there is a score); got {gamma!r}.'
-    )
-
-
-def _row_sums(X: Any) -> Array:
-    """The sum and the sum of squares of each row, (n, 2)."""
-    values = np.asarray(X, dtype=np.float64)
-    return np.column_stack([values.sum(1), np.square(values).sum(1)])
-
-
-def _variance(X: Any, weights: Array) -> float:
-    """Var X over all entries, rows counted as often as their weights say, so that a weight of 2 is a row twice."""
-    w = weights / weights.sum()
-    if isinstance(X, RowPieces):
-        sums, squares = X.map(_row_sums).T
-        mean = float(w @ sums) / X.shape[1]
-        return max(0.0, float(w @ squares) / X.shape[1] - mean * mean)
-    values = X.astype(np.float64)
-    if is_sparse(values):
-        mean = float(w @ np.asarray(values.sum(1)).ravel() / X.shape[1])
-        square = float(w @ np.asarray(values.multiply(values).sum(1)).ravel() / X.shape[1])
-        return max(0.0, square - mean * mean)
-    mean = float(w @ values.sum(1)) / X.shape[1]
-    return float(w @ np.square(values - mean).sum(1) / X.shape[1])
-
-
 def _filled(kernel: Kernel, gamma: Any, X: Any, weights: Array | None) -> Kernel:
     """The kernel with the estimator's gamma where its own is None; an error if both are given."""
     if not is_number(gamma):
-        if gamma is None or not _has_open_gamma(kernel):
+        if gamma is None or not has_open_gamma(kernel):
             return kernel
         return replace(kernel, gamma=resolved_gamma(gamma, X, weights, kernel))  # type: ignore[type-var]
-    if _has_open_gamma(kernel):
+    if has_open_gamma(kernel):
         return replace(kernel, gamma=float(gamma))  # type: ignore[type-var]
     raise InputError(
         f"gamma={gamma!r} was given beside {kernel!r}, which has {'its own' if hasattr(kernel, 'gamma') else 'none'}. "
         "Give it in one place: leave gamma at its default, or pass the kernel without it."
     )
-
-
-def _has_open_gamma(kernel: Kernel) -> bool:
-    """Whether gamma is to be computed from the data; a length scale says what it is."""
-    given = getattr(kernel, "length_scale", None) is not None
-    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None and not given
 
 
 def _is_rule(gamma: Any) -> bool:

@@ -11,7 +11,7 @@ import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +20,9 @@ from joblib import Parallel, delayed, effective_n_jobs
 from krein.arrays import Array, Indices
 from krein.errors import InputError, KernelError
 from krein.kernels.collections import compare, count_objects, rows
-from krein.kernels.counting import note
 from krein.kernels.distances import FromDistances
-from krein.kernels.kernel import Kernel, Traits
-from krein.kernels.similarities import FromCallable, user_written
+from krein.kernels.kernel import Kernel, Traits, note
+from krein.kernels.similarities import FromCallable
 from krein.progress import progress_bar
 
 __all__ = ["PairFunction", "pairwise", "takes", "with_processes"]
@@ -230,19 +229,19 @@ class _FailedPair(Exception):
 def with_processes(kernel: Any, n_jobs: int | None, verbose: int = 0) -> Any:
     """Return the kernel with ``n_jobs`` in the functions of two objects inside it that have no number of their own."""
     if isinstance(kernel, tuple):
-        return tuple(with_processes(part, n_jobs, verbose) for part in kernel)
+        parts = tuple(with_processes(part, n_jobs, verbose) for part in kernel)
+        return kernel if all(new is old for new, old in zip(parts, kernel, strict=True)) else parts
     if isinstance(kernel, PairFunction):
         changes: dict[str, Any] = {"verbose": verbose} | ({"n_jobs": n_jobs} if kernel.n_jobs is None else {})
         settled = replace(kernel, **changes)
         vars(settled).update({name: value for name, value in vars(kernel).items() if name in kernel._unsaved})
         return settled
-    if any(isinstance(part, PairFunction) for part in user_written(kernel)):
-        parts = {f.name: getattr(kernel, f.name) for f in fields(kernel)}
-        return replace(
-            kernel,
-            **{name: with_processes(part, n_jobs, verbose) for name, part in parts.items() if _holds_kernel(part)},
-        )
-    return kernel
+    if not isinstance(kernel, Kernel) or not is_dataclass(kernel):
+        return kernel
+    held = {each.name: getattr(kernel, each.name) for each in fields(kernel)}
+    settled_parts = {name: with_processes(part, n_jobs, verbose) for name, part in held.items()}
+    changed = {name: part for name, part in settled_parts.items() if part is not held[name]}
+    return replace(kernel, **changed) if changed else kernel
 
 
 def takes(function: Callable[..., Any], X: Any) -> str | None:
@@ -295,7 +294,3 @@ def _evaluated(
 def _is_same(x: Any, other: Any) -> bool:
     """Whether x is an object of the fit; arrays were handed to the function as views."""
     return x is other or (isinstance(x, np.ndarray) and np.array_equal(x, other))
-
-
-def _holds_kernel(part: Any) -> bool:
-    return isinstance(part, Kernel) or (isinstance(part, tuple) and any(map(_holds_kernel, part)))

@@ -21,23 +21,10 @@ import numpy as np
 from krein.arrays import Array, Indices, stream, strips
 from krein.errors import InputError, one_of
 from krein.kernels.collections import is_sparse
-from krein.kernels.kernel import Kernel, Traits
+from krein.kernels.kernel import ASYMMETRY, STRIP, Kernel, Traits, as_float, asymmetry, release_pages
 
-__all__ = [
-    "ASYMMETRY",
-    "GivenColumns",
-    "GivenRows",
-    "Precomputed",
-    "as_float",
-    "given_matrix",
-    "largest_asymmetry",
-    "open_matrix",
-]
+__all__ = ["GivenColumns", "GivenRows", "Precomputed", "given_matrix", "open_matrix"]
 
-# A difference |S_ij - S_ji| of at most ASYMMETRY times the largest |S_ij| counts as rounding.
-ASYMMETRY = {np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-8}
-# The matrix is checked in strips of STRIP rows, so that no second array of n² entries is needed.
-STRIP = 1024
 # A matrix in a file is checked completely by check="auto" if it has at most CHECKED_ENTRIES entries.
 CHECKED_ENTRIES = 2**28
 # Of a larger one the submatrix of SAMPLED_ROWS random rows and the same columns is checked.
@@ -142,7 +129,7 @@ class Precomputed(Kernel):
         values = np.empty(len(a), dtype=self.S.dtype)
         for part in strips(len(a), 1, STRIP):  # at least one page is read for each entry
             values[part] = self.S[a[part], a[part]]
-            _release_pages(self.S)
+            release_pages(self.S)
         return as_float(values)
 
     def _indices(self, A: Any) -> Indices:
@@ -179,30 +166,6 @@ class Precomputed(Kernel):
         return f"Precomputed(<{self.n_objects} x {self.n_objects} {kind} {self.S.dtype} matrix{how}>)"
 
 
-def largest_asymmetry(S: Any) -> tuple[float, int, int]:
-    """Return the largest |S_ij - S_ji| and its i and j, in strips: O(n) memory beside S."""
-    worst, at = 0.0, (0, 0)
-    n = S.shape[0]
-    width = STRIP if isinstance(S, np.memmap) else max(1, n)
-    upper = ((rows, slice(a, min(a + width, n))) for rows in strips(n, 1, STRIP) for a in range(rows.start, n, width))
-    for rows, columns in upper:
-        with np.errstate(over="ignore"):
-            gaps = np.abs(as_float(S[rows, columns]) - as_float(S[columns, rows].T))
-        _release_pages(S)
-        if gaps.size:
-            flat = int(np.argmax(gaps))
-            i, j = divmod(flat, gaps.shape[1])
-            if gaps[i, j] > worst:
-                worst, at = float(gaps[i, j]), (rows.start + i, columns.start + j)
-    return worst, *at
-
-
-def as_float(values: Any) -> Array:
-    """Real numbers as float32 or float64; anything else as it is."""
-    floats = values.dtype in (np.float32, np.float64) or values.dtype.kind not in "biuf"
-    return values if floats else values.astype(np.float64)  # type: ignore[no-any-return]
-
-
 def open_matrix(path: str | os.PathLike[str]) -> Any:
     """Return the array in an .npy file, memory-mapped."""
     try:
@@ -223,15 +186,8 @@ def _read(S: Any, a: Indices, b: Indices) -> Any:
     out = np.empty((len(a), len(b)), dtype=S.dtype)
     for part in strips(len(a), S.shape[1], READ_ENTRIES):
         out[part] = S[a[part]][:, b] if 8 * len(b) > S.shape[1] else S[np.ix_(a[part], b)]
-        _release_pages(S)
+        release_pages(S)
     return out
-
-
-def _release_pages(S: Any) -> None:
-    """Release the pages of a file that were read; they stay in the system's cache while there is room."""
-    file = getattr(S, "_mmap", None) if isinstance(S, np.memmap) else None
-    if isinstance(file, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and S.mode in ("r", "r+", "w+"):
-        file.madvise(mmap.MADV_DONTNEED)  # shared pages: nothing that was written is lost
 
 
 @contextlib.contextmanager
@@ -253,7 +209,7 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
         n = S.shape[0]
         spots = np.sort(stream(0).choice(n, min(n, SAMPLED_ROWS), replace=False))
         sample: Any = np.asarray(S[np.ix_(spots, spots)])
-        _release_pages(S)
+        release_pages(S)
         largest = max(_largest(sample, spots), _check_whole_rows(S, refuse))
     else:
         sample, spots = S, np.arange(S.shape[0])
@@ -265,7 +221,7 @@ def _check_matrix(S: Any, how: str, refuse: bool) -> None:
         k = int(np.argmax(gaps.data)) if gaps.nnz else -1
         gap, i, j = (float(gaps.data[k]), int(gaps.row[k]), int(gaps.col[k])) if gaps.nnz else (0.0, 0, 0)
     else:
-        gap, i, j = largest_asymmetry(sample)
+        gap, i, j = asymmetry(sample)
     if gap > 0.0:
         _refuse_asymmetry(S, gap, int(spots[i]), int(spots[j]), largest)
 
@@ -293,7 +249,7 @@ def _check_whole_rows(S: Any, refuse: bool) -> float:
     with _random_access(S):
         for part in strips(n, 1, STRIP):
             down[part] = S[part, few]
-            _release_pages(S)
+            release_pages(S)
     for values, turned in ((across, True), (down, False)):
         bad = ~np.isfinite(values)
         if bad.any():
@@ -326,7 +282,7 @@ def _largest(S: Any, spots: Indices) -> float:
                 first = start * (part.shape[1] if part.ndim == 2 else 1) + int(np.argmax(bad))
             n_bad += int(bad.sum())
         largest = max(largest, size)
-        _release_pages(S)
+        release_pages(S)
     if n_bad:
         i, j = _place(S, first)
         raise InputError(

@@ -1,7 +1,7 @@
-"""Kernels of Gaussian processes: Matern, rational quadratic and periodic, all functions of the distance |x - y|.
+"""Kernels of distances: Laplacian and TL1 of the paper (Sec. 4.3), and Matern, rational quadratic and periodic.
 
-Distances are in units of length scales, of which there is one for all features or one per feature. Parameters have
-scikit-learn's names, and so has the meaning of each.
+Those of Gaussian processes measure the distance |x - y| in units of length scales, of which there is one for all
+features or one per feature. Parameters have scikit-learn's names, and so has the meaning of each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from krein.errors import InputError
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.kernels.vectors import (
     EuclideanDistances,
+    Exponential,
+    ManhattanDistances,
+    Rows,
     SquaredDistances,
     VectorKernel,
     as_vectors,
@@ -27,7 +30,7 @@ from krein.kernels.vectors import (
     scale_gamma,
 )
 
-__all__ = ["Matern", "Periodic", "RationalQuadratic"]
+__all__ = ["TL1", "Laplacian", "Matern", "Periodic", "RationalQuadratic"]
 
 # The Matern kernel has a closed form for these values of nu.
 SMOOTHNESS = (0.5, 1.5, 2.5)
@@ -212,3 +215,88 @@ class Periodic(VectorKernel):
         np.square(values, out=values)
         values *= -2.0 / self.length_scale**2
         return np.exp(values, out=values)
+
+
+@dataclass(frozen=True)
+class Laplacian(Exponential):
+    """Laplacian kernel, k(x, y) = exp(-gamma |x - y|_1).
+
+    It is psd on any data, and its values lie in (0, 1].
+
+    Parameters
+    ----------
+    gamma : float or None, default=None
+        Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import krein
+    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> krein.Laplacian(gamma=0.5)(X).round(3)
+    array([[1.   , 0.223],
+           [0.223, 1.   ]])
+    """
+
+    compared: ClassVar[type[Rows]] = ManhattanDistances
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
+        gamma = bound(self, "gamma", self.gamma)
+        values = rows(a)
+        values *= -gamma
+        return np.exp(values, out=values)
+
+
+@dataclass(frozen=True)
+class TL1(VectorKernel):
+    """Truncated Manhattan kernel, k(x, y) = max(rho - |x - y|_1, 0) (paper, Sec. 4.3).
+
+    It is indefinite on some data, and zero for all pairs farther apart than rho.
+
+    Parameters
+    ----------
+    rho : float or None, default=None
+        Distance from which on the similarity is 0. None is replaced by 0.7 * n_features when the kernel is bound to
+        data, which Huang et al. recommend for features in [0, 1].
+
+    Examples
+    --------
+    >>> import krein
+    >>> krein.TL1(rho=2.0)([[0.0], [1.0], [5.0]])
+    array([[2., 1., 0.],
+           [1., 2., 0.],
+           [0., 0., 2.]])
+    """
+
+    rho: float | None = None
+
+    positive: ClassVar[tuple[str, ...]] = ("rho",)
+    compared: ClassVar[type[Rows]] = ManhattanDistances
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            stationary=True,
+            psd=None,  # depends on rho and the data; the usual rho = 0.7 d is psd on much data
+            low=0.0,
+            high=self.rho,
+            constant_diagonal=True,
+            compact=True,
+            preprocessing="unit-interval",
+        )
+
+    def values(self, rows: ManhattanDistances, a: Any) -> Array:
+        rho = bound(self, "rho", self.rho)
+        values = rows(a)
+        np.subtract(rho, values, out=values)
+        return np.maximum(values, 0.0, out=values)
+
+    def diag(self, A: Any) -> Array:
+        return constant_diagonal(A, bound(self, "rho", self.rho), self)
+
+    def bind(self, X: Any) -> Kernel:
+        return replace(self, rho=7 * as_vectors(X, self).shape[1] / 10) if self.rho is None else self

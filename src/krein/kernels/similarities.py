@@ -1,25 +1,25 @@
-"""Kernels made from something else: a user's function, or another kernel normalised (Remark 1).
+"""Kernels made from something else: a user's function, another kernel normalised (Remark 1), sums and products.
 
 Their objects need not be vectors: strings, graphs or indices, whatever the function or the inner kernel compares.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import InputError, KernelError
+from krein.errors import InputError, KernelError, positive
 from krein.kernels.collections import compare, count_objects, is_sparse, rows
-from krein.kernels.kernel import Kernel, Traits, inherit
-from krein.kernels.precomputed import as_float
+from krein.kernels.kernel import Anchored, Kernel, Traits, as_float, inherit
 
-__all__ = ["Anchored", "FromCallable", "Normalized", "as_kernel", "needs_both_orders", "user_written"]
+__all__ = ["FromCallable", "Normalized", "Product", "Scaled", "Sum", "as_kernel"]
 
 # The diagonal of a callable is read from blocks of DIAGONAL_CHUNK objects.
 DIAGONAL_CHUNK = 8
@@ -43,7 +43,7 @@ class FromCallable(Kernel):
 
     compares: ClassVar[str] = "anything"
     mirrored: ClassVar[bool] = False  # whether k(A, A) evaluates each pair once, so that it shows no asymmetry
-    remedy: ClassVar[str] = "Average it: lambda A, B: (k(A, B) + k(B, A).T) / 2."  # of asymmetry
+    is_function: ClassVar[bool] = True
     _unsaved: ClassVar[tuple[str, ...]] = ("_known",)  # whether the function is known to compare collections
 
     def __post_init__(self) -> None:
@@ -108,48 +108,6 @@ class FromCallable(Kernel):
         return np.diagonal(block).copy()
 
 
-class Anchored(Kernel):
-    """Base class of kernels that need one number per object in addition to the comparison of two objects.
-
-    The numbers of fixed objects are computed once (`own`) and passed to `cross`; new objects need only theirs.
-    """
-
-    @abstractmethod
-    def own(self, A: Any) -> Array:
-        """Return the number of each object of A, (len(A),)."""
-
-    @abstractmethod
-    def own_entries(self, n_objects: int) -> int:
-        """Return how many entries `own` evaluates for ``n_objects``."""
-
-    @abstractmethod
-    def cross(self, A: Any, B: Any, own_B: Any) -> Array:
-        """Return k(A, B), given the numbers of B."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "cross" in vars(cls) and "against" not in vars(cls):
-            cls.against = Anchored.against  # type: ignore[method-assign]
-
-    def __call__(self, A: Any, B: Any = None) -> Array:
-        B = A if B is None else B
-        return self.cross(A, B, self.own(B))
-
-    def against(self, B: Any, own_B: Any = None) -> Callable[[Any], Array]:
-        """Return A -> k(A, B) as for any kernel; the numbers of B are computed once, unless they are given."""
-        return partial(_with_own, self, B, self.own(B) if own_B is None else own_B)
-
-    def against_entries(self, n_objects: int) -> int:
-        return self.own_entries(n_objects)
-
-    def cross_entries(self, n: int, m: int, same: bool = False) -> int:
-        """Return how many entries `cross` evaluates for n and m objects; ``same`` where B is A."""
-        return n * m + (0 if same else self.own_entries(n))
-
-    def block_entries(self, n: int, m: int, same: bool = False) -> int:
-        return self.cross_entries(n, m, same) + self.own_entries(m)
-
-
 @dataclass(frozen=True)
 class Normalized(Anchored):
     """A kernel scaled to self-similarities of 1: k(x, y) / sqrt(k(x, x) k(y, y)) (Remark 1).
@@ -209,9 +167,6 @@ class Normalized(Anchored):
     def diag_entries(self, n_objects: int) -> int:
         return self.kernel.diag_entries(n_objects)
 
-    def bind_entries(self, n_objects: int) -> int:
-        return self.kernel.bind_entries(n_objects)
-
     def bind(self, X: Any) -> Kernel:
         inner = self.kernel.bind(X)
         return self if inner is self.kernel else Normalized(inner)
@@ -230,10 +185,6 @@ class Normalized(Anchored):
                 "Drop those objects (zero rows, for instance), or use the kernel without Normalized."
             )
         return np.asarray(np.sqrt(diagonal))
-
-
-def _with_own(kernel: Anchored, B: Any, own_B: Any, A: Any) -> Array:
-    return kernel.cross(A, B, own_B)
 
 
 def _normalized(kernel: Normalized, B: Any, part: Callable[[Any], Array], lengths: Array, A: Any) -> Array:
@@ -260,22 +211,189 @@ def as_kernel(kernel: Any) -> Kernel:
     )
 
 
-def needs_both_orders(kernel: Any) -> bool:
-    """Return whether the whole matrix has to show that the kernel is symmetric: it has a user's code in it.
+class _Combination(Kernel):
+    """Base class of `Sum`, `Product` and `Scaled`: kernels whose values are combined entry by entry."""
 
-    For a function of two objects it is enough to compare samples in both orders (`check_similarity`).
+    _field: ClassVar[str]  # the name of the field that holds the kernels
+    _operation: ClassVar[Any]  # np.add or np.multiply
+
+    def __post_init__(self) -> None:
+        _flatten(self, self._field, self._kernels)
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        return getattr(self, self._field)  # type: ignore[no-any-return]
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return _Combination.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return partial(_combined, self._operation, tuple(part.against(B) for part in self._kernels))
+
+    def diag(self, A: Any) -> Array:
+        return reduce(self._operation, (part.diag(A) for part in self._kernels))
+
+    def block_entries(self, n: int, m: int, same: bool = False) -> int:
+        return max(part.block_entries(n, m, same) for part in self._kernels)
+
+    def against_entries(self, n_objects: int) -> int:
+        return max(part.against_entries(n_objects) for part in self._kernels)
+
+    def diag_entries(self, n_objects: int) -> int:
+        return max(part.diag_entries(n_objects) for part in self._kernels)
+
+    def bind(self, X: Any) -> Kernel:
+        bound_parts = tuple(part.bind(X) for part in self._kernels)
+        return self if bound_parts == self._kernels else type(self)(bound_parts)  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
+class Sum(_Combination):
+    """The sum of kernels, k_1 + k_2 + ..., written ``k1 + k2``; psd if every term is.
+
+    Parameters
+    ----------
+    terms : tuple of Kernel
+        The kernels. Sums among them are replaced by their terms.
     """
-    return any(not getattr(part, "mirrored", False) for part in user_written(kernel))
+
+    terms: tuple[Kernel, ...]
+
+    _field: ClassVar[str] = "terms"
+    _operation: ClassVar[Any] = np.add
+
+    @property
+    def traits(self) -> Traits:
+        parts = [term.traits for term in self.terms]
+        return _joined(
+            parts,
+            low=_total([p.low for p in parts]),
+            high=_total([p.high for p in parts]),
+            compact=all(p.compact for p in parts),
+        )
 
 
-def user_written(kernel: Any) -> Iterator[Kernel]:
-    """Yield the parts of a kernel that a user wrote: callables, and subclasses of Kernel outside krein."""
-    if isinstance(kernel, tuple):
-        for part in kernel:
-            yield from user_written(part)
-    elif isinstance(kernel, Kernel):
-        if isinstance(kernel, FromCallable) or not type(kernel).__module__.startswith("krein."):
-            yield kernel
-        elif is_dataclass(kernel):
-            for each in fields(kernel):
-                yield from user_written(getattr(kernel, each.name))
+@dataclass(frozen=True)
+class Product(_Combination):
+    """The product of kernels, k_1 k_2 ..., written ``k1 * k2``; psd if every factor is (Schur).
+
+    Parameters
+    ----------
+    factors : tuple of Kernel
+        The kernels. Products among them are replaced by their factors.
+    """
+
+    factors: tuple[Kernel, ...]
+
+    _field: ClassVar[str] = "factors"
+    _operation: ClassVar[Any] = np.multiply
+
+    @property
+    def traits(self) -> Traits:
+        parts = [factor.traits for factor in self.factors]
+        low, high = _product_range(parts)
+        return _joined(parts, low=low, high=high, compact=any(p.compact for p in parts))
+
+
+@dataclass(frozen=True)
+class Scaled(_Combination):
+    """A multiple of a kernel, factor * k, written ``2.0 * k``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel k.
+    factor : float
+        Above 0, so that psd stays psd.
+    """
+
+    kernel: Kernel
+    factor: float
+
+    def __post_init__(self) -> None:
+        kernel, factor = self.kernel, positive(self, "factor", self.factor)
+        if not isinstance(kernel, Kernel):
+            raise InputError(
+                f"Scaled needs a Kernel; got {type(kernel).__name__}. Wrap a callable with as_kernel first."
+            )
+        if isinstance(kernel, Scaled):
+            factor, kernel = positive(self, "factor", kernel.factor * factor), kernel.kernel
+        object.__setattr__(self, "kernel", kernel)
+        object.__setattr__(self, "factor", factor)
+        inherit(self, kernel)
+
+    @property
+    def traits(self) -> Traits:
+        inner = self.kernel.traits
+        low, high = (None if end is None else self.factor * end for end in (inner.low, inner.high))
+        return replace(inner, low=low, high=high)
+
+    def __call__(self, A: Any, B: Any = None) -> Array:
+        return Scaled.against(self, A if B is None else B)(A)
+
+    def against(self, B: Any) -> Callable[[Any], Array]:
+        return partial(_multiplied, self.kernel.against(B), self.factor)
+
+    def diag(self, A: Any) -> Array:
+        return self.factor * self.kernel.diag(A)
+
+    def bind(self, X: Any) -> Kernel:
+        inner = self.kernel.bind(X)
+        return self if inner is self.kernel else Scaled(inner, self.factor)
+
+    @property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        return (self.kernel,)
+
+    def feature_dimension(self, n_features: int) -> float | None:
+        return self.kernel.feature_dimension(n_features)
+
+
+def _flatten(kernel: Kernel, name: str, parts: tuple[Kernel, ...]) -> None:
+    kind = type(kernel)
+    if not parts or not all(isinstance(part, Kernel) for part in parts):
+        kinds = ", ".join(type(part).__name__ for part in parts) or "nothing"
+        raise InputError(
+            f"{kind.__name__} needs a tuple of one or more kernels; got {kinds}. Wrap callables with as_kernel first."
+        )
+    flat = tuple(inner for part in parts for inner in (getattr(part, name) if isinstance(part, kind) else (part,)))
+    object.__setattr__(kernel, name, flat)
+    inherit(kernel, *flat)
+
+
+def _combined(operation: Any, parts: tuple[Callable[[Any], Array], ...], A: Any) -> Array:
+    return reduce(operation, (part(A) for part in parts))  # one after the other: two blocks are held at a time
+
+
+def _multiplied(part: Callable[[Any], Array], factor: float, A: Any) -> Array:
+    return factor * part(A)
+
+
+def _joined(parts: list[Traits], *, low: float | None, high: float | None, compact: bool) -> Traits:
+    steps = {part.preprocessing for part in parts}
+    return Traits(
+        stationary=all(p.stationary for p in parts),
+        psd=True if all(p.psd for p in parts) else None,  # what negative parts add up to is unknown
+        sphere=any(p.sphere for p in parts),
+        low=low,
+        high=high,
+        constant_diagonal=all(p.constant_diagonal for p in parts),
+        compact=compact,
+        unitary_invariant=all(p.unitary_invariant for p in parts),
+        differentiable=all(p.differentiable for p in parts),
+        preprocessing=steps.pop() if len(steps) == 1 else None,
+    )
+
+
+def _total(ends: list[float | None]) -> float | None:
+    known = [end for end in ends if end is not None]
+    return sum(known) if len(known) == len(ends) else None
+
+
+def _product_range(parts: list[Traits]) -> tuple[float | None, float | None]:
+    intervals = [(p.low, p.high) for p in parts if p.low is not None and p.high is not None]
+    if len(intervals) == len(parts):
+        corners = [math.prod(ends) for ends in product(*intervals)]  # the extremes of a product lie at its corners
+        return min(corners), max(corners)
+    lows = [p.low for p in parts if p.low is not None and p.low >= 0]
+    return (math.prod(lows), None) if len(lows) == len(parts) else (None, None)

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from krein.arrays import stream
 from krein.errors import InputError, warn
 from krein.kernels import (
     DoubleCentred,
-    Evaluator,
     FromDistances,
     Kernel,
     Normalized,
@@ -28,13 +26,10 @@ from krein.kernels import (
     Scaled,
     count_objects,
     is_vectors,
-    take,
 )
-from krein.kernels.collections import is_sparse, rows
-from krein.kernels.counting import note
+from krein.kernels.collections import is_sparse
 from krein.kernels.mixed_rows import as_mixed_rows
 from krein.kernels.names import takes
-from krein.kernels.similarities import user_written
 from krein.kernels.strings import check_strings
 from krein.pieces.rows import SPHERE_TOLERANCE, RowPieces
 
@@ -43,29 +38,18 @@ __all__ = [
     "check_new_objects",
     "check_no_dates",
     "check_objects",
-    "check_similarity",
     "check_table",
     "has_only_similarities",
     "holds_vectors",
     "in_range",
+    "is_plain",
     "off_sphere",
-    "takes_vectors",
-    "warn_of_no_contrast",
 ]  # fmt: skip
 
 # These types are numbers; so are integers up to LARGEST_INTEGER.
 NUMBERS = (float, np.floating, np.bool_)
 # float64 represents all integers up to this one exactly.
 LARGEST_INTEGER = 2**53
-# A user's kernel is checked on all pairs of SYMMETRY_SAMPLE objects.
-SYMMETRY_SAMPLE = 64
-# In addition, every object is compared with COMPARED_OBJECTS objects in both orders.
-COMPARED_OBJECTS = 2
-# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all. If all of them vanish,
-# NEIGHBOUR_SAMPLE of the rows are compared with NEIGHBOUR_ROWS others.
-CONTRAST_SAMPLE = 32
-NEIGHBOUR_SAMPLE = 8
-NEIGHBOUR_ROWS = 4096
 # Rows in single precision with a largest entry outside 1 / SINGLE_RANGE to SINGLE_RANGE are used in double precision.
 SINGLE_RANGE = 1e12
 
@@ -73,17 +57,12 @@ SINGLE_RANGE = 1e12
 # -- what X is ---------------------------------------------------------------------------------------------------------
 
 
-def takes_vectors(kernel: Kernel) -> bool:
-    """Whether the kernel compares vectors; False for a callable, which may compare anything, and for a matrix."""
-    return kernel.compares == "vectors"
-
-
 def holds_vectors(X: Any, kernel: Any, params: dict[str, Any] | None = None) -> bool:
     """Whether X is a matrix of numbers for this kernel: a name, a Kernel, or a user's function of any objects.
 
     A list of equally long rows of numbers is a matrix if the function accepts arrays, and a list of objects otherwise.
     """
-    if isinstance(kernel, str) or (isinstance(kernel, Kernel) and takes_vectors(kernel)):
+    if isinstance(kernel, str) or (isinstance(kernel, Kernel) and kernel.compares == "vectors"):
         return True
     if isinstance(kernel, Kernel) and kernel.compares in ("strings", "sequences", "indices", "tables"):
         return False
@@ -190,7 +169,6 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
         raise InputError(
             f"X must hold at least 2 objects to approximate a matrix of similarities; got n_samples = {n}. Add rows."
         )
-    note(kernel.bind_entries(n))
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
         _warn_off_sphere(objects, bound)
@@ -220,63 +198,10 @@ def has_only_similarities(objects: Any, kernel: Kernel) -> bool:
     return not is_vectors(objects) and kernel.compares not in ("indices", "tables")
 
 
-def check_similarity(objects: Any, evaluator: Evaluator, whole: bool = False) -> None:
-    """Check that a user's kernel is symmetric, and that k(x, y) does not depend on other objects in the same call.
-
-    All pairs of a sample are compared. Every object is compared with a few others in both orders (4 n similarities),
-    unless the ``whole`` matrix will be evaluated and checked. krein's own kernels are not checked here.
-    """
-    parts, n = list(user_written(evaluator.kernel)), count_objects(objects)
-    if not parts:
-        return
-    some = stream(0, 4).choice(n, min(n, SYMMETRY_SAMPLE), replace=False)
-    evaluator.consistent(take(objects, some), some)
-    if n > SYMMETRY_SAMPLE and not whole:
-        for part in parts:  # what is made of it is symmetric if it is, and may cost more
-            Evaluator(part).both_orders(objects, stream(0, 5).choice(n, COMPARED_OBJECTS, replace=False))
-
-
-def warn_of_no_contrast(objects: Any, kernel: Kernel) -> None:
-    """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
-
-    Rows of a scale that does not fit the kernel's width do this: their distances or products overflow or vanish. Where
-    the similarities among a few rows vanish, some of them are compared with many others: with a narrow kernel a row may
-    have few neighbours. Products of orthogonal rows vanish at any scale.
-    """
-    n = count_objects(objects)
-    if not (is_vectors(objects) and takes_vectors(kernel)) or n < 3:
-        return
-    some = take(objects, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
-    K = np.asarray(kernel(some))
-    level = K[0, 1]
-    if not (K[0, 1:] == level).all() or level not in (0.0, K[0, 0]):
-        return
-    others = K[~np.eye(len(K), dtype=bool)]
-    if not (others == level).all() or (level != 0.0 and (np.diagonal(K) != level).any()):
-        return
-    dense = some.toarray() if is_sparse(some) else some
-    if level == K[0, 0] and (dense == dense[0]).all():
-        return
-    pairs = f"{len(K)} different rows"
-    if level != K[0, 0]:
-        if not kernel.traits.stationary:
-            return
-        few, m = rows(some, slice(0, NEIGHBOUR_SAMPLE)), min(n, NEIGHBOUR_ROWS)
-        near = np.asarray(kernel(few, take(objects, stream(0, 7).choice(n, m, replace=False))))
-        if np.count_nonzero(near) > count_objects(few):  # a row may meet itself
-            return
-        pairs += f", and of {count_objects(few)} of them with {m}"
-    warn(
-        f"{kernel!r} is {level:.3g} for every pair of {pairs} (largest entry {np.abs(dense).max():.1g}), so it tells "
-        "nothing about them. Rescale the rows, for instance with sklearn.preprocessing.StandardScaler, or give the "
-        "kernel another width (gamma, rho or length_scale)."
-    )
-
-
 def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
     """X as a float array, a CSR matrix or a sequence; ``like_vectors`` if a callable was fitted on vectors."""
     if isinstance(X, RowPieces):
-        if not takes_vectors(kernel):
+        if kernel.compares != "vectors":
             raise InputError(
                 f"Rows outside memory are vectors; {kernel!r} compares other objects. Read them into memory."
             )
@@ -284,7 +209,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
         return X
     if is_sparse(X):
         return _sparse(X, kernel)
-    vectors = like_vectors or takes_vectors(kernel)
+    vectors = like_vectors or kernel.compares == "vectors"
     if isinstance(X, str | bytes | dict | set | frozenset) or X is None or np.isscalar(X):
         raise InputError(
             f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "
@@ -375,6 +300,19 @@ def _sparse(X: Any, kernel: Kernel) -> Any:
         raise InputError(f"X must not be empty; got shape {X.shape}, which holds no numbers. Pass some rows.")
     _check_finite(X.data, X.shape)
     return in_range(X)
+
+
+def is_plain(X: Any, n_features: int | None = None) -> bool:
+    """Whether scikit-learn would return X as it is: its checks take longer than the prediction of a row.
+
+    ``n_features`` are those of the fit; None means a fit, which takes two rows at least.
+    """
+    if type(X) is not np.ndarray or X.dtype not in (np.float64, np.float32) or X.ndim != 2 or 0 in X.shape:
+        return False
+    if len(X) < 2 if n_features is None else X.shape[1] != n_features:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def in_range(X: Any) -> Any:

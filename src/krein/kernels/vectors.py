@@ -1,4 +1,4 @@
-"""Vectors: their inner products, norms and distances, the base class of the kernels that compare them, and RBF.
+"""Vectors: their inner products, norms and distances, gamma from the data, and the base class of their kernels.
 
 In: 2-D ndarrays or CSR matrices of float32 or float64. Out: dense arrays of the same float type. No scale of the data
 costs digits.
@@ -6,8 +6,7 @@ costs digits.
 A kernel of vectors is a function of inner products, cosines or distances. `InnerProducts`, `Cosines`,
 `SquaredDistances`, `EuclideanDistances` and `ManhattanDistances` each hold the rows b of k(a, b) and cache what depends
 on b alone (norms, mean, lengths). Called with rows a of the same float type, they return one number per pair, shape
-(len(a), len(b)). The kernels of distances that the paper uses are at the end: RBF, Laplacian and TL1 (paper, Sec. 2.2
-and 4.3; supplement, Sec. 6).
+(len(a), len(b)). RBF is at the end (paper, Sec. 2.2; supplement, Sec. 6).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,34 +23,18 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from krein.arrays import Array, strips
-from krein.errors import InputError, positive
-from krein.kernels.collections import is_sparse
+from krein.arrays import Array, stream, strips
+from krein.errors import InputError, is_number, positive, warn
+from krein.kernels.collections import count_objects, is_sparse, is_vectors, rows, take
 from krein.kernels.kernel import Kernel, Traits, bound
 from krein.pieces.rows import RowPieces
 
 __all__ = [
-    "RBF",
-    "TL1",
-    "Cosines",
-    "EuclideanDistances",
-    "InnerProducts",
-    "Laplacian",
-    "ManhattanDistances",
-    "Rows",
-    "SquaredDistances",
-    "VectorKernel",
-    "as_vectors",
-    "check_features",
-    "check_length_scale",
-    "constant_diagonal",
-    "in_units",
-    "inner",
-    "largest_entry",
-    "scale_gamma",
-    "squared_norms",
-    "unit_rows",
-]
+    "RBF", "Cosines", "EuclideanDistances", "Exponential", "InnerProducts", "ManhattanDistances", "Rows",
+    "SquaredDistances", "VectorKernel", "as_vectors", "check_features", "check_length_scale", "constant_diagonal",
+    "has_open_gamma", "in_units", "inner", "largest_entry", "resolved_gamma", "scale_gamma", "squared_norms",
+    "unit_rows", "warn_of_no_contrast",
+]  # fmt: skip
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -77,6 +60,11 @@ LARGE = {FLOAT32: 1e10, FLOAT64: 1e100}
 CANCELLED = float(np.sqrt(np.finfo(np.float64).eps))
 # Norms are computed for strips of rows of at most STRIP_ENTRIES entries.
 STRIP_ENTRIES = 2**18
+# The similarities of CONTRAST_SAMPLE rows show whether a kernel tells rows apart at all. If all of them vanish,
+# NEIGHBOUR_SAMPLE of the rows are compared with NEIGHBOUR_ROWS others.
+CONTRAST_SAMPLE = 32
+NEIGHBOUR_SAMPLE = 8
+NEIGHBOUR_ROWS = 4096
 # The variance of the data is summed over strips of at most VARIANCE_ENTRIES entries.
 VARIANCE_ENTRIES = 2**20
 
@@ -96,7 +84,12 @@ def as_vectors(X: Any, asker: object) -> Any:
             X = X.copy()
             X.sum_duplicates()
     else:
-        X = _read(X, asker)
+        if np.ma.is_masked(X):
+            raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+        try:
+            X = np.asarray(X)
+        except ValueError as error:
+            raise InputError(f"{asker!r} compares vectors, but {error} Make all rows equally long.") from None
     if X.ndim != 2 or X.dtype.kind not in "biufO":
         raise InputError(
             f"{asker!r} compares vectors: it needs a 2-D array or a sparse matrix of numbers, one row per object; got "
@@ -111,16 +104,6 @@ def as_vectors(X: Any, asker: object) -> Any:
         raise InputError(
             f"{asker!r} compares vectors of numbers, but {error}. Encode the values as numbers first."
         ) from error
-
-
-def _read(X: Any, asker: object) -> Any:
-    """Return X as an array, or raise InputError if rows differ in length or values are masked."""
-    if np.ma.is_masked(X):
-        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
-    try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise InputError(f"{asker!r} compares vectors, but {error} Make all rows equally long.") from None
 
 
 def inner(a: Any, b: Any) -> Array:
@@ -165,55 +148,6 @@ def unit_rows(a: Any) -> tuple[Any, Array]:
         units /= np.where(length > 0, length, 1)[:, None]
     with np.errstate(over="ignore"):
         return units, top * length
-
-
-def scale_gamma(X: Any, asker: object) -> float:
-    """Return 1 / (d var X) over all entries, scikit-learn's gamma="scale"; 1 where all entries are equal, as there.
-
-    Two passes in chunks, over X divided by a power of two near its largest entry: nothing overflows on the way, only
-    the result can. The second pass subtracts the error of the mean, which matters for rows far from the origin.
-    """
-    if isinstance(X, RowPieces):
-        return _inverse_variance(X.survey.largest, X.survey.unit_variance, X.shape[1], asker)
-    X = as_vectors(X, asker)
-    n, d = X.shape
-    if n == 0 or d == 0:
-        raise InputError(
-            f"{asker!r} binds gamma to the data and needs at least one row and one column; got shape {X.shape}."
-        )
-    entries = X.data if is_sparse(X) else X
-    parts = list(strips(len(entries), d if entries.ndim == 2 else 1, VARIANCE_ENTRIES))
-    top = max((float(np.abs(entries[part]).max()) for part in parts), default=0.0)
-    if not np.isfinite(top):
-        raise InputError(
-            f"{asker!r} binds gamma to the data, which holds NaN or infinite values. Impute or drop them first."
-        )
-    zeros = n * d - entries.size  # entries a sparse matrix does not store
-    if top == 0.0:
-        return 1.0
-    unit = math.ldexp(1.0, math.frexp(top)[1] - 1)  # at most top, so that its reciprocal squared vanishes no earlier
-    mean = sum(float(np.sum(entries[part].astype(np.float64) / unit)) for part in parts) / (n * d)
-    squares, rest = zeros * mean * mean, -zeros * mean
-    for part in parts:
-        deviations = entries[part].astype(np.float64) / unit - mean
-        squares, rest = squares + float(np.sum(np.square(deviations))), rest + float(np.sum(deviations))
-    return _inverse_variance(unit, (squares - rest * rest / (n * d)) / (n * d), d, asker)
-
-
-def _inverse_variance(top: float, variance: float, d: int, asker: object) -> float:
-    """1 / (d var X) from a number near the largest entry of X and the variance of X / top; 1 where X is constant."""
-    if variance == 0.0 or top == 0.0:
-        return 1.0
-    with np.errstate(over="ignore", under="ignore"):
-        gamma = float(np.square(np.reciprocal(top)) / (d * variance))
-    if not np.finfo(float).tiny <= gamma < np.inf:  # smaller numbers have few digits
-        raise InputError(
-            f"{asker!r} binds gamma to 1 / (n_features * variance of X), which must be a finite number of at least "
-            f"2.3e-308; here it is {gamma} "
-            f"(largest entry {top:.3g}, {d} features). Rescale the data, for instance with "
-            "sklearn.preprocessing.StandardScaler, or give gamma."
-        )
-    return gamma
 
 
 def check_length_scale(asker: object, value: Any) -> float | tuple[float, ...]:
@@ -556,11 +490,141 @@ def _for_products(b: Any) -> Any:
     return b if is_sparse(b) or b.flags.forc else np.ascontiguousarray(b)
 
 
+# -- gamma from the data -----------------------------------------------------------------------------------------------
+
+
+def has_open_gamma(kernel: Kernel) -> bool:
+    """Whether gamma is to be computed from the data; a length scale says what it is."""
+    given = getattr(kernel, "length_scale", None) is not None
+    return is_dataclass(kernel) and hasattr(kernel, "gamma") and kernel.gamma is None and not given
+
+
+def resolved_gamma(gamma: Any, X: Any, weights: Array | None = None, asker: Kernel | None = None) -> float:
+    """Return the number that gamma stands for: itself, "scale": 1 / (d var X), "auto" or None: 1 / d."""
+    if is_number(gamma) and gamma > 0:
+        return float(gamma)
+    if gamma is None or (isinstance(gamma, str) and gamma == "auto"):
+        return 1.0 / float(X.shape[1])
+    if isinstance(gamma, str) and gamma == "scale":
+        if weights is None:
+            return scale_gamma(X, asker or RBF())
+        variance = _variance(X, weights)
+        return 1.0 / (X.shape[1] * variance) if variance > 0.0 else 1.0
+    raise InputError(
+        f'gamma must be "scale", "auto", None or a number above 0 ("tune" where there is a score); got {gamma!r}.'
+    )
+
+
+def scale_gamma(X: Any, asker: object) -> float:
+    """Return 1 / (d var X) over all entries, scikit-learn's gamma="scale"; 1 where all entries are equal, as there.
+
+    Two passes in chunks, over X divided by a power of two near its largest entry: nothing overflows on the way, only
+    the result can. The second pass subtracts the error of the mean, which matters for rows far from the origin.
+    """
+    if isinstance(X, RowPieces):
+        d, unit, variance = X.shape[1], X.survey.largest, X.survey.unit_variance
+    else:
+        X = as_vectors(X, asker)
+        n, d = X.shape
+        if n == 0 or d == 0:
+            raise InputError(
+                f"{asker!r} binds gamma to the data and needs at least one row and one column; got shape {X.shape}."
+            )
+        entries = X.data if is_sparse(X) else X
+        parts = list(strips(len(entries), d if entries.ndim == 2 else 1, VARIANCE_ENTRIES))
+        top = max((float(np.abs(entries[part]).max()) for part in parts), default=0.0)
+        if not np.isfinite(top):
+            raise InputError(
+                f"{asker!r} binds gamma to the data, which holds NaN or infinite values. Impute or drop them first."
+            )
+        zeros = n * d - entries.size  # entries a sparse matrix does not store
+        if top == 0.0:
+            return 1.0
+        unit = math.ldexp(1.0, math.frexp(top)[1] - 1)  # at most top: its reciprocal squared vanishes no earlier
+        mean = sum(float(np.sum(entries[part].astype(np.float64) / unit)) for part in parts) / (n * d)
+        squares, rest = zeros * mean * mean, -zeros * mean
+        for part in parts:
+            deviations = entries[part].astype(np.float64) / unit - mean
+            squares, rest = squares + float(np.sum(np.square(deviations))), rest + float(np.sum(deviations))
+        variance = (squares - rest * rest / (n * d)) / (n * d)
+    if variance == 0.0 or unit == 0.0:
+        return 1.0
+    with np.errstate(over="ignore", under="ignore"):
+        gamma = float(np.square(np.reciprocal(unit)) / (d * variance))
+    if not np.finfo(float).tiny <= gamma < np.inf:  # smaller numbers have few digits
+        raise InputError(
+            f"{asker!r} binds gamma to 1 / (n_features * variance of X), which must be a finite number of at least "
+            f"2.3e-308; here it is {gamma} "
+            f"(largest entry {unit:.3g}, {d} features). Rescale the data, for instance with "
+            "sklearn.preprocessing.StandardScaler, or give gamma."
+        )
+    return gamma
+
+
+def _variance(X: Any, weights: Array) -> float:
+    """Var X over all entries, rows counted as often as their weights say, so that a weight of 2 is a row twice."""
+    w = weights / weights.sum()
+    if isinstance(X, RowPieces):
+        sums, squares = X.map(_row_sums).T
+        mean = float(w @ sums) / X.shape[1]
+        return max(0.0, float(w @ squares) / X.shape[1] - mean * mean)
+    values = X.astype(np.float64)
+    if is_sparse(values):
+        mean = float(w @ np.asarray(values.sum(1)).ravel() / X.shape[1])
+        square = float(w @ np.asarray(values.multiply(values).sum(1)).ravel() / X.shape[1])
+        return max(0.0, square - mean * mean)
+    mean = float(w @ values.sum(1)) / X.shape[1]
+    return float(w @ np.square(values - mean).sum(1) / X.shape[1])
+
+
+def _row_sums(X: Any) -> Array:
+    """The sum and the sum of squares of each row, (n, 2)."""
+    values = np.asarray(X, dtype=np.float64)
+    return np.column_stack([values.sum(1), np.square(values).sum(1)])
+
+
+def warn_of_no_contrast(X: Any, kernel: Kernel) -> None:
+    """Warn if the kernel tells rows that differ from none: all similarities vanish, or all are those of equal rows.
+
+    Rows of a scale that does not fit the kernel's width do this: their distances or products overflow or vanish. Where
+    the similarities among a few rows vanish, some of them are compared with many others: with a narrow kernel a row may
+    have few neighbours. Products of orthogonal rows vanish at any scale.
+    """
+    n = count_objects(X)
+    if not is_vectors(X) or n < 3:
+        return
+    some = take(X, stream(0, 6).choice(n, min(n, CONTRAST_SAMPLE), replace=False))
+    K = np.asarray(kernel(some))
+    level = K[0, 1]
+    if not (K[0, 1:] == level).all() or level not in (0.0, K[0, 0]):
+        return
+    others = K[~np.eye(len(K), dtype=bool)]
+    if not (others == level).all() or (level != 0.0 and (np.diagonal(K) != level).any()):
+        return
+    dense = some.toarray() if is_sparse(some) else some
+    if level == K[0, 0] and (dense == dense[0]).all():
+        return
+    pairs = f"{len(K)} different rows"
+    if level != K[0, 0]:
+        if not kernel.traits.stationary:
+            return
+        few, m = rows(some, slice(0, NEIGHBOUR_SAMPLE)), min(n, NEIGHBOUR_ROWS)
+        near = np.asarray(kernel(few, take(X, stream(0, 7).choice(n, m, replace=False))))
+        if np.count_nonzero(near) > count_objects(few):  # a row may meet itself
+            return
+        pairs += f", and of {count_objects(few)} of them with {m}"
+    warn(
+        f"{kernel!r} is {level:.3g} for every pair of {pairs} (largest entry {np.abs(dense).max():.1g}), so it tells "
+        "nothing about them. Rescale the rows, for instance with sklearn.preprocessing.StandardScaler, or give the "
+        "kernel another width (gamma, rho or length_scale)."
+    )
+
+
 # -- kernels of distances ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Exponential(VectorKernel):
+class Exponential(VectorKernel):
     """exp(-gamma d(x, y)) for a distance d: 1 on the diagonal, in an infinite-dimensional feature space."""
 
     gamma: float | None = None
@@ -572,7 +636,7 @@ class _Exponential(VectorKernel):
 
 
 @dataclass(frozen=True, repr=False)
-class RBF(_Exponential):
+class RBF(Exponential):
     """Gaussian kernel, k(x, y) = exp(-gamma |x - y|²).
 
     It is psd on any data, its values lie in (0, 1], and its feature space has infinite dimension. Its width is given by
@@ -656,88 +720,3 @@ class RBF(_Exponential):
         values = rows(in_units(a, self.length_scale, self))
         np.negative(values, out=values)
         return np.exp(values, out=values)
-
-
-@dataclass(frozen=True)
-class Laplacian(_Exponential):
-    """Laplacian kernel, k(x, y) = exp(-gamma |x - y|_1).
-
-    It is psd on any data, and its values lie in (0, 1].
-
-    Parameters
-    ----------
-    gamma : float or None, default=None
-        Inverse width, above 0. None is replaced by 1 / (n_features * X.var()) when the kernel is bound to data X.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import krein
-    >>> X = np.array([[1.0, 0.0], [0.0, 2.0]])
-    >>> krein.Laplacian(gamma=0.5)(X).round(3)
-    array([[1.   , 0.223],
-           [0.223, 1.   ]])
-    """
-
-    compared: ClassVar[type[Rows]] = ManhattanDistances
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(stationary=True, psd=True, low=0.0, high=1.0, constant_diagonal=True)
-
-    def values(self, rows: ManhattanDistances, a: Any) -> Array:
-        gamma = bound(self, "gamma", self.gamma)
-        values = rows(a)
-        values *= -gamma
-        return np.exp(values, out=values)
-
-
-@dataclass(frozen=True)
-class TL1(VectorKernel):
-    """Truncated Manhattan kernel, k(x, y) = max(rho - |x - y|_1, 0) (paper, Sec. 4.3).
-
-    It is indefinite on some data, and zero for all pairs farther apart than rho.
-
-    Parameters
-    ----------
-    rho : float or None, default=None
-        Distance from which on the similarity is 0. None is replaced by 0.7 * n_features when the kernel is bound to
-        data, which Huang et al. recommend for features in [0, 1].
-
-    Examples
-    --------
-    >>> import krein
-    >>> krein.TL1(rho=2.0)([[0.0], [1.0], [5.0]])
-    array([[2., 1., 0.],
-           [1., 2., 0.],
-           [0., 0., 2.]])
-    """
-
-    rho: float | None = None
-
-    positive: ClassVar[tuple[str, ...]] = ("rho",)
-    compared: ClassVar[type[Rows]] = ManhattanDistances
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(
-            stationary=True,
-            psd=None,  # depends on rho and the data; the usual rho = 0.7 d is psd on much data
-            low=0.0,
-            high=self.rho,
-            constant_diagonal=True,
-            compact=True,
-            preprocessing="unit-interval",
-        )
-
-    def values(self, rows: ManhattanDistances, a: Any) -> Array:
-        rho = bound(self, "rho", self.rho)
-        values = rows(a)
-        np.subtract(rho, values, out=values)
-        return np.maximum(values, 0.0, out=values)
-
-    def diag(self, A: Any) -> Array:
-        return constant_diagonal(A, bound(self, "rho", self.rho), self)
-
-    def bind(self, X: Any) -> Kernel:
-        return replace(self, rho=7 * as_vectors(X, self).shape[1] / 10) if self.rho is None else self

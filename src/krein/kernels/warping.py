@@ -18,8 +18,7 @@ from krein.arrays import Array, Indices, grouped
 from krein.errors import InputError, positive, whole
 from krein.kernels.alignment import batches
 from krein.kernels.collections import count_objects
-from krein.kernels.kernel import Kernel, Traits, bound
-from krein.kernels.similarities import Anchored
+from krein.kernels.kernel import Anchored, Kernel, Traits, bound
 
 __all__ = ["DynamicTimeWarping", "GlobalAlignment"]
 

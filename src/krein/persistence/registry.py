@@ -118,8 +118,9 @@ def kind_of(value: Any) -> Kind | None:
 
 
 def _of_dataclass(cls: Any) -> Kind:
-    names = [field.name for field in fields(cls)]
-    needed = {field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING}
+    given_fields = [field for field in fields(cls) if field.init]  # the others follow from them
+    names = [field.name for field in given_fields]
+    needed = {field.name for field in given_fields if field.default is MISSING and field.default_factory is MISSING}
     found = get_type_hints(cls, localns={"KW_ONLY": Any})  # Python 3.10 takes the marker for a wrong type
     hints = {name: checker(hint) for name, hint in found.items() if name in names}
 

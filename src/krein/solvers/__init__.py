@@ -8,8 +8,8 @@ programme and its duality gap), `interior_point` and `newton` (the methods, for 
 and `newton_pieces` (for rows that lie elsewhere, with `piece_rows`), `blockwise` (blocks without coupling), `polish`
 (active set) and `woodbury` (their linear systems). The dual on a kernel itself: `exact_svm` (chooses the solver),
 `dense_dual` (LIBSVM and an active-set polish on a dense matrix), `refine` (many rows, without the matrix), `smo` (pairs
-of rows) and `kernel_values` (parts of the kernel matrix, cached). Ridge regression: `leave_one_out`. Logistic
-regression: `logistic`.
+of rows, on cached rows of the matrix) and `kernel_values` (parts of the kernel matrix). Ridge regression:
+`leave_one_out`. Logistic regression: `logistic`.
 """
 
 from krein.solvers.dual import Dual, solve_dual

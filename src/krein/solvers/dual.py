@@ -17,10 +17,10 @@ from krein.arrays import Array, check_indices
 from krein.errors import InputError, one_of, whole_number
 from krein.factorization import Factorization
 from krein.factorization.pieces import PieceBases
-from krein.solvers.blockwise import Blockwise, has_independent_blocks
+from krein.solvers.blockwise import Blockwise, has_independent_blocks, suits_blockwise
 from krein.solvers.interior_point import InMemory, InteriorPoint
 from krein.solvers.interior_point_pieces import InPieces
-from krein.solvers.newton import InMemoryRows, Newton, NewtonRows
+from krein.solvers.newton import InMemoryRows, Newton, NewtonRows, suits_newton
 from krein.solvers.newton_pieces import RowsInPieces
 from krein.solvers.polish import polish
 from krein.solvers.problem import Point, Problem, central_multiplier, cut, ends_of, restricted
@@ -34,19 +34,10 @@ METHODS = ("auto", "interior-point", "newton", "blockwise")
 POLISHED_GAP = 1e-3
 # The interior point goes on to these shares of tol while the polish has not.
 FURTHER_GAPS = np.array([1e-2, 1e-4])
-# Newton's method measured faster for at least NEWTON_ROWS rows, and NEWTON_RATIO rows per rank of the largest coupled
-# part, if that part has NEWTON_SHARE of the rank and the mean range times the mean diagonal is at most NEWTON_WIDTH
-# labels.
-NEWTON_ROWS = 10_000
-NEWTON_RATIO = 25
-NEWTON_SHARE = 0.5
-NEWTON_WIDTH = 30.0
 # Newton's method makes at most this many steps before the interior point takes over.
 NEWTON_STEPS = 200
 # A blockwise solution with a larger gap found its multiplier by bisection, at a jump of the sum. It is polished.
 UNPOLISHED_GAP = 1e-12
-# Solving block by block measured faster for at most this many rows per rank.
-BLOCKWISE_RATIO = 3.0
 # A coefficient closer to its bound than this share of its range is set to the bound.
 BOUND_DISTANCE = 1e-12
 # Newton's point is polished if its relative gap is at most this.
@@ -221,7 +212,7 @@ def _solved(
     if forced is not None:
         return forced, 0, "interior-point", ()
     before = 0
-    if method == "blockwise" or (method == "auto" and not _in_pieces(problem.f) and _suits_blockwise(problem)):
+    if method == "blockwise" or (method == "auto" and not _in_pieces(problem.f) and suits_blockwise(problem)):
         blockwise = Blockwise(problem, start)
         found = blockwise.reach(tol, max_iter, verbose)
         if found is not None and found.gap <= tol:
@@ -236,7 +227,7 @@ def _solved(
     parts = parts_of(problem.f)
     files = _checkpoints(problem.f)
     name = "" if files is None else f"path-{_fingerprint(problem, tol, max_iter)}"
-    if method == "newton" or (method == "auto" and _suits_newton(problem, parts)):
+    if method == "newton" or (method == "auto" and suits_newton(problem, parts)):
         quick = Newton(_newton_rows(problem, start, name), parts)
         point = _finished(quick, problem, parts, tol, min(max_iter, NEWTON_STEPS), verbose)
         if point.gap <= tol:
@@ -287,7 +278,7 @@ def _tidied(problem: Problem, point: Point, tol: float) -> Point:
     if problem.epsilon:
         b = np.where((np.abs(b) <= BOUND_DISTANCE * width) & (problem.low <= 0.0) & (problem.high >= 0.0), 0.0, b)
     free = (b > problem.low) & (b < problem.high) & ((b != 0.0) | (problem.epsilon == 0.0))
-    product = point.product if np.array_equal(b, point.b) else problem.multiply(b)
+    product = point.product if np.array_equal(b, point.b) else problem.f @ b
     multiplier = point.multiplier if free.any() else central_multiplier(problem, b, product)
     tidy = problem.point(b, multiplier, product)
     if abs(float(b.sum()) - problem.total) > abs(float(point.b.sum()) - problem.total) + 1e-12 * float(np.abs(b).sum()):
@@ -339,32 +330,12 @@ def _fingerprint(problem: Problem, tol: float, max_iter: int) -> str:
     return content.hexdigest()
 
 
-def _suits_blockwise(problem: Problem) -> bool:
-    """Whether no blocks are coupled and they have few rows for their rank."""
-    if not has_independent_blocks(problem.f):
-        return False
-    return float((problem.high > problem.low).sum()) <= BLOCKWISE_RATIO * problem.f.rank
-
-
-def _suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
-    """Whether Newton's method is faster: labels, many rows, one large coupled part, and a narrow box."""
-    f = problem.f
-    rank = max((part.core.shape[0] for part in parts), default=0)
-    if problem.epsilon or not problem.linear.any() or rank < NEWTON_SHARE * f.rank:
-        return False
-    if f.shape[0] < max(NEWTON_ROWS, NEWTON_RATIO * rank):
-        return False
-    slopes = float(np.abs(problem.linear).mean())
-    width = float((problem.high - problem.low).mean())
-    return width * float(np.abs(f.diagonal()).mean()) <= NEWTON_WIDTH * slopes
-
-
 def _only_point(problem: Problem) -> Point | None:
     """The only feasible point, if the box and the sum leave one."""
     slack = 1e-14 * problem.reach
     for b, other in ((problem.low, problem.high), (problem.high, problem.low)):
         if abs(problem.total - float(b.sum())) <= slack or np.array_equal(b, other):
-            product = problem.multiply(b)
+            product = problem.f @ b
             return problem.point(b, central_multiplier(problem, b, product), product)
     return None
 

@@ -24,9 +24,10 @@ from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vec
 from krein.kernels.collections import is_sparse
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
-from krein.solvers.kernel_values import Cache, Groups, KernelValues, is_quick
+from krein.solvers.kernel_values import KernelValues, is_quick
 from krein.solvers.problem import FLOOR, central_multiplier
 from krein.solvers.refine import ALLOWED, POLISHED_ROWS, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
+from krein.solvers.smo import Cache, Groups
 
 __all__ = ["Classes", "choose_solver", "is_narrow", "libsvm_kernel", "solve_classes", "solve_exactly"]
 

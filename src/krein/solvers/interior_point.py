@@ -14,28 +14,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from krein.arrays import Array
-from krein.errors import IndefiniteError, InputError
+from krein.errors import IndefiniteError
 from krein.factorization import Factorization
 from krein.progress import progress_bar
 from krein.solvers.problem import Ends, Point, Problem
-from krein.solvers.woodbury import Part, System, factorize
+from krein.solvers.woodbury import Bordered, Part, factorize
 
 __all__ = [
-    "InMemory",
-    "InteriorPoint",
-    "Iterate",
-    "Mark",
-    "Progress",
-    "Rows",
-    "first_share",
-    "indefinite",
-    "longest",
+    "InMemory", "InteriorPoint", "Iterate", "Mark", "Progress", "Rows", "first_share", "indefinite", "longest",
     "nothing_to_gain",
-]
+]  # fmt: skip
 
-# The Newton system is refined to this relative residual, in at most REFINEMENTS steps; 1e-6 stalled for C = 1000.
-NEWTON_RESIDUAL = 1e-9
-REFINEMENTS = 6
 # A step goes this share of the way to the nearest bound.
 STEP_SHARE = 0.995
 # The corrector takes out the predictor's products dz dv up to this many times the mean of z v. Measured on one problem:
@@ -254,16 +243,17 @@ class InMemory(Rows):
         self.start(first_share(problem))
         self.multiplier = 0.0
         self.b = self.coefficients()
-        self.product = problem.multiply(self.b)
+        self.product = problem.f @ self.b
         slope = self.product - problem.linear
         size = max(float(np.abs(slope).mean()), float(np.abs(problem.linear).mean()), problem.epsilon) or 1.0
         self.z = np.where(self.live, size, 0.0)
         self.w = np.where(self.live, size, 0.0)
 
     def judge(self) -> Mark:
-        point = self.problem.point(self.b, self.multiplier, self.product)
         size = max(float(np.abs(self.linear).mean()), self.epsilon) or float(np.abs(self.product).mean()) or 1.0
-        found = point, self.ends(size)
+        ends = self.ends(size)
+        point = self.problem.point(self.b, self.multiplier, self.product)
+        found = point, ends
         return Mark(point.gap, point.excess, lambda: found)
 
     def keep(self, progress: Progress) -> None:
@@ -278,7 +268,7 @@ class InMemory(Rows):
         system = factorize(self.parts, f.rank, f.gram(self.inverse))
         if system is None:
             return nothing_to_gain(f)
-        newton = _Newton(p, system, self.loose, self.damping, self.inverse)
+        newton = Bordered(f, system, self.loose, self.damping, self.inverse)
         gradient, short = self.gradient(self.multiplier), p.total - float(self.b.sum())
         mu = float((z * v + w * t).sum()) / self.count
 
@@ -286,7 +276,8 @@ class InMemory(Rows):
             first: Array | float, second: Array | float, refine: bool
         ) -> tuple[Array, float, Array, Array, Array]:
             force = self.force(first, second, gradient)
-            db, dy, turned = newton.solve(self.wanted(force), short, refine)
+            product = refine or bool(p.epsilon)  # it shares a step out among parts, and without epsilon there is one
+            db, dy, turned = newton.solve(self.wanted(force), short, refine, product)
             dv = self.shared(force, db, turned + dy)
             return turned, dy, dv, *self.multipliers(first, second, dv)
 
@@ -303,54 +294,6 @@ class InMemory(Rows):
         self.multiplier += length * dy
         self.b = self.coefficients()
         return True
-
-
-class _Newton:
-    """The bordered system (E + K) x + y = E wanted, sum(x) = short."""
-
-    def __init__(self, problem: Problem, system: System, loose: Array, damping: Array, inverse: Array) -> None:
-        self.problem, self.system, self.loose, self.damping, self.inverse = problem, system, loose, damping, inverse
-        self.ones = self._inverse(inverse)
-        self.sum = float(self.ones.sum())
-        if not self.sum > 0.0:  # it is, for every psd K, unless numbers vanished or overflowed
-            raise InputError(
-                "The dual cannot be solved in float64: the similarities and C differ too much in size. Divide the "
-                "kernel by its largest value."
-            )
-
-    def _inverse(self, scaled: Array) -> Array:
-        """H⁻¹ x where ``scaled`` is D⁻¹ x."""
-        f = self.problem.f
-        correction = f.lift(self.system.solve(f.project(scaled)))
-        return np.asarray(scaled - (self.inverse if scaled.ndim == 1 else self.inverse[:, None]) * correction)
-
-    def solve(self, wanted: Array, short: float, refine: bool) -> tuple[Array, float, Array]:
-        """Return x, y and K x; refined by the residual in units of the gradient where asked."""
-        x = self._inverse(wanted / self.damping)
-        y = (float(x.sum()) - short) / self.sum
-        x -= y * self.ones
-        if not refine and not self.problem.epsilon:
-            return x, y, x  # K x is for sharing a step out among parts, and there is one
-        turned = self.problem.multiply(x)
-        if not refine:
-            return x, y, turned
-        held = self.loose > 0.0
-        E = np.where(held, 1.0 / np.where(held, self.loose, 1.0), 0.0)
-        size = float(np.linalg.norm(E * wanted)) or 1.0
-        last = np.inf
-        for _ in range(REFINEMENTS):
-            rest = np.where(held, E * (wanted - x) - turned - y, 0.0)
-            gap = short - float(x.sum())
-            left = float(np.linalg.norm(rest))
-            if not np.isfinite(left) or left <= NEWTON_RESIDUAL * size or left > 0.5 * last:
-                break
-            last = left
-            more = self._inverse(self.inverse * rest)
-            dy = (float(more.sum()) - gap) / self.sum
-            more -= dy * self.ones
-            x, y = x + more, y + dy
-            turned = turned + self.problem.multiply(more)
-        return x, y, turned
 
 
 def nothing_to_gain(f: Factorization) -> bool:

@@ -23,8 +23,6 @@ from krein.arrays import Array
 from krein.factorization.pieces import VECTOR_BYTES, Piece, PieceBases
 from krein.pieces.checkpoints import mapped
 from krein.solvers.interior_point import (
-    NEWTON_RESIDUAL,
-    REFINEMENTS,
     STEP_SHARE,
     Mark,
     Progress,
@@ -36,7 +34,7 @@ from krein.solvers.interior_point import (
 )
 from krein.solvers.piece_rows import Kept, Stored, Tile, from_parts, joined, opened, sums_of, tiles, to_parts
 from krein.solvers.problem import Ends, Point, Problem, excess
-from krein.solvers.woodbury import Part, factorize
+from krein.solvers.woodbury import NEWTON_RESIDUAL, REFINEMENTS, Part, factorize
 
 __all__ = ["InPieces"]
 

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from krein.arrays import EPS, Array, Indices, strips
 from krein.errors import InputError
 from krein.factorization import Factorization
-from krein.factorization.bases import Bases, orthonormalise
+from krein.factorization.bases import orthonormalise
 from krein.factorization.core import congruent, has_spectrum
 from krein.factorization.eigensystem import Eigensystem, eigensystem
+from krein.factorization.factorization import Bases
 from krein.solvers.problem import restricted
 from krein.solvers.woodbury import System, factorize, parts_of
 

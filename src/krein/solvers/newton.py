@@ -31,7 +31,16 @@ __all__ = [
     "Response",
     "free_rows",
     "response",
+    "suits_newton",
 ]
+
+# Newton's method measured faster for at least NEWTON_ROWS rows, and NEWTON_RATIO rows per rank of the largest coupled
+# part, if that part has NEWTON_SHARE of the rank and the mean range times the mean diagonal is at most NEWTON_WIDTH
+# labels.
+NEWTON_ROWS = 10_000
+NEWTON_RATIO = 25
+NEWTON_SHARE = 0.5
+NEWTON_WIDTH = 30.0
 
 # The proximal weights delta of successive proximal steps, in units of slope over range.
 PROXIMAL_WEIGHTS = (10.0, 2.0, 0.4, 0.1, 0.03, 0.01, 0.003)
@@ -49,6 +58,19 @@ SLOPE_SHARE = 0.05
 LENGTH_TRIALS = 40
 # The system of the free rows is solved if they are at most this share of the rank of the largest coupled part.
 DENSE_SHARE = 0.8
+
+
+def suits_newton(problem: Problem, parts: tuple[Part, ...]) -> bool:
+    """Whether Newton's method is faster: labels, many rows, one large coupled part, and a narrow box."""
+    f = problem.f
+    rank = max((part.core.shape[0] for part in parts), default=0)
+    if problem.epsilon or not problem.linear.any() or rank < NEWTON_SHARE * f.rank:
+        return False
+    if f.shape[0] < max(NEWTON_ROWS, NEWTON_RATIO * rank):
+        return False
+    slopes = float(np.abs(problem.linear).mean())
+    width = float((problem.high - problem.low).mean())
+    return width * float(np.abs(f.diagonal()).mean()) <= NEWTON_WIDTH * slopes
 
 
 class Response(NamedTuple):

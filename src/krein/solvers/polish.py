@@ -68,7 +68,7 @@ def _rounds(
         if solved is None:
             break
         b, multiplier, held, left = solved
-        product = problem.multiply(b)
+        product = problem.f @ b
         if not (held == FREE).any():
             multiplier = central_multiplier(problem, b, product)
         trial = problem.point(b, multiplier, product)
@@ -115,7 +115,7 @@ def _free_rows(
         return b, multiplier, held, 0
     side = np.where(b > 0.0, 1.0, np.where(b < 0.0, -1.0, 0.0))
     if problem.epsilon:
-        slope = problem.multiply(b) - problem.linear + multiplier
+        slope = problem.f @ b - problem.linear + multiplier
         side = np.where(side == 0.0, -np.sign(slope), side)  # a row set free from zero leaves it downhill
     solve = (
         _dense_solver(f, free, ridge)
@@ -132,7 +132,7 @@ def _free_rows(
     pull = problem.linear - problem.epsilon * side
     y, x = multiplier, b
     for _ in range(REFINEMENTS):
-        rest = np.where(free, pull - problem.multiply(x) - y, 0.0)
+        rest = np.where(free, pull - problem.f @ x - y, 0.0)
         short = problem.total - float(x.sum())
         left = float(np.linalg.norm(rest)) + abs(short)
         if not np.isfinite(left) or left > 0.5 * last:

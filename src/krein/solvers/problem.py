@@ -91,10 +91,6 @@ class Problem:
         """The sum of all |low| and |high|, the scale of rounding in sum(b)."""
         return float(np.abs(self.low).sum() + np.abs(self.high).sum())
 
-    def multiply(self, b: Array) -> Array:
-        """K b."""
-        return self.f @ b
-
     def objective(self, b: Array, product: Array) -> float:
         smooth = 0.5 * float(b @ product) - float(self.linear @ b)
         return smooth + (self.epsilon * float(np.abs(b).sum()) if self.epsilon else 0.0)
@@ -107,7 +103,7 @@ class Problem:
 
     def point(self, b: Array, multiplier: float, product: Array | None = None) -> Point:
         """Return ``b`` with its objective and duality gap."""
-        product = self.multiply(b) if product is None else product
+        product = self.f @ b if product is None else product
         objective = self.objective(b, product)
         gap = self.gap(b, product, multiplier)
         return Point(b, product, float(multiplier), objective, gap, self.relative_gap(gap, objective, float(b.sum())))

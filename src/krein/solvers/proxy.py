@@ -18,8 +18,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.factorization import Factorization
-from krein.factorization.core import is_dense, to_dense
-from krein.factorization.dense import eigh
+from krein.factorization.core import eigh, is_dense, to_dense
 from krein.solvers.dense_dual import Task
 from krein.solvers.dual import Dual, solve_dual
 from krein.solvers.problem import Point, Problem, central_multiplier

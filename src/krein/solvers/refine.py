@@ -28,9 +28,9 @@ from krein.kernels import take
 from krein.progress import progress_bar
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exact, violation
 from krein.solvers.dual import Dual, Path
-from krein.solvers.kernel_values import KernelValues, Pool
+from krein.solvers.kernel_values import KernelValues
 from krein.solvers.problem import central_multiplier
-from krein.solvers.smo import Rows, descend
+from krein.solvers.smo import Pool, Rows, descend
 
 __all__ = ["ALLOWED", "refine_exactly"]
 

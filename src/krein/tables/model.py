@@ -7,7 +7,6 @@ out, and the fitted estimator that predicts the rows of another file.
 from __future__ import annotations
 
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,37 +27,16 @@ from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
 from krein.progress import progress_bar
 from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for, usable_columns
-from krein.tables.reading import Column, Frame, is_text, numbers_if_possible
+from krein.tables.reading import MAX_CLASSES, Column, Frame, is_text
 
 __all__ = [
-    "KERNELS",
-    "MACHINES",
-    "SPHERE_KERNELS",
-    "TABLE_KERNELS",
-    "TASKS",
-    "TEXT_KERNELS",
-    "UNSCALED_KERNELS",
-    "Model",
-    "Score",
-    "check_scale",
-    "comparable_objects",
-    "find_target",
-    "keep_spelling",
-    "kernel_parameter_names",
-    "learn",
-    "machine_for",
-    "table_kernel",
-    "target_values",
-    "text_column",
-    "text_kernel",
-]
+    "KERNELS", "MACHINES", "SPHERE_KERNELS", "TABLE_KERNELS", "TASKS", "TEXT_KERNELS", "UNSCALED_KERNELS", "Model",
+    "Score", "check_scale", "comparable_objects", "kernel_parameter_names", "learn", "machine_for", "table_kernel",
+    "target_values", "text_column", "text_kernel",
+]  # fmt: skip
 
 TASKS = ("auto", "classification", "regression")
-# A column with one of these names is the target if none is given.
-TARGET_NAMES = ("target", "label", "y", "class")
 MACHINES = ("auto", "svm", "ridge", "gp")
-# A target of at most MAX_CLASSES different whole numbers is taken for classes.
-MAX_CLASSES = 20
 # Above MAX_SVM_ROWS rows, machine="auto" is the ridge classifier: it is as accurate, and its alpha is found for free.
 MAX_SVM_ROWS = 20_000
 # float64 represents every whole number up to MAX_EXACT_INTEGER exactly.
@@ -273,12 +251,6 @@ def learn(
     return model
 
 
-def find_target(names: tuple[str, ...], asked: str | None) -> str | None:
-    """Return ``asked``, or the only column with one of TARGET_NAMES, or None."""
-    usual = [name for name in names if name.lower() in TARGET_NAMES]
-    return asked if asked is not None or len(usual) != 1 else usual[0]
-
-
 def target_values(y: Column, target: str, task: str = "auto") -> tuple[NDArray[Any], str]:
     """Return the target as classes or numbers, and the task; "auto" takes text and few whole numbers for classes.
 
@@ -300,18 +272,6 @@ def target_values(y: Column, target: str, task: str = "auto") -> tuple[NDArray[A
     if is_text(y):
         raise InputError(f"The target {target!r} holds text, which cannot be regressed on. Use --task classification.")
     return y, task
-
-
-def keep_spelling(y: Column, task: str) -> Column:
-    """Return a target that was read as text as numbers if possible, unless its classes are spelled like 01 and 02."""
-    numbers = numbers_if_possible(y)
-    if is_text(numbers) or not is_text(y):
-        return y
-    present = numbers[np.isfinite(numbers)]
-    classes = task == "classification" or len(np.unique(present)) <= MAX_CLASSES
-    padded = any(re.fullmatch(r"[+-]*0\d+", word) for word in y)
-    one_to_one = len(set(y.tolist()) - {""}) == len(np.unique(present))
-    return y if classes and padded and one_to_one else numbers
 
 
 def text_column(frame: Frame, kernel: Any) -> str | None:

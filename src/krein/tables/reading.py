@@ -11,6 +11,7 @@ short rows without an error, and pyarrow accepts a quote that is never closed an
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,18 +29,14 @@ from numpy.typing import NDArray
 from krein.errors import InputError, one_of, warn
 
 __all__ = [
-    "FORMATS",
-    "Column",
-    "Frame",
-    "chunks",
-    "count_rows",
-    "file_format",
-    "is_text",
-    "numbers_if_possible",
-    "read",
-    "with_zero_columns",
-]
+    "FORMATS", "Column", "Frame", "chunks", "count_rows", "file_format", "find_target", "is_text", "keep_spelling",
+    "numbers_if_possible", "read", "with_zero_columns",
+]  # fmt: skip
 
+# A column with one of these names is the target if none is given.
+TARGET_NAMES = ("target", "label", "y", "class")
+# A target of at most MAX_CLASSES different whole numbers is taken for classes.
+MAX_CLASSES = 20
 EXTENSIONS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".svm": "svmlight",
     ".svmlight": "svmlight", ".libsvm": "svmlight", ".npy": "npy", ".npz": "npz", ".txt": "text",
@@ -117,6 +114,24 @@ def is_text(column: Column) -> bool:
 def numbers_if_possible(column: Column) -> Column:
     """Return a text column as numbers if each of its values is a number or missing, otherwise as it is."""
     return _column(column) if is_text(column) else column
+
+
+def find_target(names: tuple[str, ...], asked: str | None) -> str | None:
+    """Return ``asked``, or the only column with one of TARGET_NAMES, or None."""
+    usual = [name for name in names if name.lower() in TARGET_NAMES]
+    return asked if asked is not None or len(usual) != 1 else usual[0]
+
+
+def keep_spelling(y: Column, task: str) -> Column:
+    """Return a target that was read as text as numbers if possible, unless its classes are spelled like 01 and 02."""
+    numbers = numbers_if_possible(y)
+    if is_text(numbers) or not is_text(y):
+        return y
+    present = numbers[np.isfinite(numbers)]
+    classes = task == "classification" or len(np.unique(present)) <= MAX_CLASSES
+    padded = any(re.fullmatch(r"[+-]*0\d+", word) for word in y)
+    one_to_one = len(set(y.tolist()) - {""}) == len(np.unique(present))
+    return y if classes and padded and one_to_one else numbers
 
 
 def file_format(path: Path, format: str | None = None) -> str:

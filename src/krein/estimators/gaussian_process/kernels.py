@@ -37,7 +37,6 @@ from krein.kernels import (
 )
 from krein.kernels.collections import is_sparse, rows
 from krein.kernels.precomputed import GivenRows
-from krein.kernels.validation import takes_vectors
 
 __all__ = [
     "AsSklearn",
@@ -127,7 +126,7 @@ class AsSklearn(sk.Kernel):  # type: ignore[misc]
 
     @property
     def requires_vector_input(self) -> bool:
-        return takes_vectors(self.kernel)
+        return self.kernel.compares == "vectors"
 
     def __repr__(self) -> str:
         return repr(self.kernel)

@@ -47,7 +47,7 @@ from krein.kernels import Evaluator, Kernel, count_objects
 from krein.kernels.collections import rows
 from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
-from krein.kernels.validation import check_new_objects, check_objects, takes_vectors
+from krein.kernels.validation import check_new_objects, check_objects
 from krein.pieces.rows import RowPieces
 
 __all__ = ["Process", "check_correction", "check_unused", "divided", "similarity_of"]
@@ -195,7 +195,7 @@ class Process(KernelMachine):
             objects: Any = np.arange(X.shape[0])
             return objects, self._learnable(AsSklearn(given_matrix(X)), objects, y)
         kernel = self._bound(X)
-        objects = X if takes_vectors(kernel) else check_objects(X, kernel)[0]
+        objects = X if kernel.compares == "vectors" else check_objects(X, kernel)[0]
         return objects, self._learnable(AsSklearn(kernel), objects, y)
 
     def _bound(self, X: Any) -> Kernel:
@@ -319,7 +319,7 @@ class Process(KernelMachine):
     def _new_objects(self, X: Any) -> Any:
         """Return objects to predict in the form that the kernel compares."""
         X = self._checked(X, "no_validation", reset=False)[0]
-        if isinstance(self.kernel, Kernel) and not takes_vectors(self.kernel):
+        if isinstance(self.kernel, Kernel) and self.kernel.compares != "vectors":
             return check_new_objects(X, self.X_train_, self.kernel)
         return X
 

@@ -18,6 +18,7 @@ from sklearn.gaussian_process import kernels as sk
 from sklearn.utils import check_array, check_random_state
 
 from krein.approximation import Approximation
+from krein.approximation.request import COUPLINGS
 from krein.arrays import Array, seed_from, stream
 from krein.errors import InputError, warn, whole_number
 from krein.estimators.cache import forget
@@ -51,9 +52,10 @@ from krein.estimators.gaussian_process.process import Process, check_correction,
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.estimators.route import ByScore, Exact, given_shape
 from krein.factorization import Factorization
+from krein.factorization.bases import STORAGE
 from krein.factorization.eigensystem import Eigensystem
 from krein.kernels import is_vectors, take
-from krein.policy import check_policy
+from krein.policy import check_parameters, check_policy
 
 __all__ = ["GaussianProcessRegressor"]
 
@@ -167,7 +169,7 @@ memory_limit, workdir
     def fit(self, X: Any, y: Any) -> GaussianProcessRegressor:
         """Learn the kernel's parameters and the noise, and condition on y of shape (n,) or (n, n_targets)."""
         check_correction(self.correction, self._corrections)
-        self._check_shared()
+        check_parameters(vars(self), COUPLINGS, STORAGE)
         check_unused(self)
         whole_number("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)

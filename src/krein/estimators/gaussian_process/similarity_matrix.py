@@ -19,7 +19,6 @@ from krein.estimators.cache import forget
 from krein.estimators.gaussian_process.kernels import AsSklearn, leaf_of, with_leaf
 from krein.estimators.route import Exact
 from krein.kernels import Evaluator, Kernel, Precomputed, Scaled, counting, is_vectors, take
-from krein.kernels.validation import check_similarity, takes_vectors
 
 __all__ = ["EvaluatedOnce", "evaluated_once"]
 
@@ -94,11 +93,11 @@ def evaluated_once(kernel: Any, objects: Any, machine: Any) -> EvaluatedOnce | N
     leaf = leaf_of(kernel)
     if not isinstance(machine.route_, Exact) or leaf is None or leaf.n_dims:
         return None
-    if is_vectors(objects) and takes_vectors(leaf.kernel):
+    if is_vectors(objects) and leaf.kernel.compares == "vectors":
         return None
     with counting() as spent:
         evaluator = Evaluator(leaf.kernel)
-        check_similarity(objects, evaluator, whole=True)
+        evaluator.check_similarity(objects, whole=True)
         K = evaluator.symmetric(objects)
     inside = AsSklearn(_EvaluatedSimilarity(K, name=repr(leaf.kernel)))
     return EvaluatedOnce(with_leaf(kernel, inside), np.arange(len(K)), leaf, objects, spent.n_evaluations)

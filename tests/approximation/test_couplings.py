@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krein.approximation.taper import taper
+from krein.approximation.couplings import taper
 from krein.errors import InputError
 
 
