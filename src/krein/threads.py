@@ -42,7 +42,8 @@ _call: ContextVar[_Call | None] = ContextVar("_call", default=None)
 
 def check_n_jobs(n_jobs: object) -> None:
     """Refuse what is no number of threads."""
-    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
         raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None for all cores; got {n_jobs!r}.")
 
 

@@ -334,3 +334,17 @@ def test_weights_are_repeated_rows() -> None:
         repeated = clone(machine).fit(np.repeat(X, times, axis=0), np.repeat(target, times))
         np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-6)
         assert (times[weighted.support_] > 0).all()
+
+
+def test_a_nu_that_no_margin_has_is_found_without_duals_that_never_end() -> None:
+    rng = np.random.default_rng(1)
+    rows, labels = rng.random((300, 6)), rng.integers(2, size=300)
+    machine = NuSVC(nu=0.1, kernel=krein.Sigmoid(gamma=0.5, coef0=-1.0), correction="clip")
+    with pytest.warns(KreinWarning) as told:
+        machine.fit(rows, labels)
+    (said,) = (str(one.message) for one in told if "too small" in str(one.message))
+    assert machine.converged_
+    assert machine.n_iter_.sum() < 300_000  # it was 1,900,000, without an answer
+    least = float(said.split("margin errors than nu = ")[1].split(". ")[0])
+    with pytest.warns(KreinWarning, match="indefinite"):
+        NuSVC(nu=min(1.01 * least, 0.99), kernel=machine.kernel, correction="clip").fit(rows, labels)

@@ -111,6 +111,15 @@ def test_functions_of_collections_are_still_taken_as_such():
     assert type(machine._kernel) is FromCallable
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_an_inner_product_of_two_vectors_is_one_of_pairs_whatever_their_length(d):
+    X = np.random.default_rng(0).normal(size=(30, d))
+    kernel = FromCallable(lambda a, b: a @ b).bind(X)
+    assert isinstance(kernel, PairFunction)
+    np.testing.assert_allclose(kernel(X[:4], X), X[:4] @ X.T)
+    assert not isinstance(FromCallable(lambda A, B: A @ B.T).bind(X), PairFunction)
+
+
 def test_parameters_and_wrappers_reach_the_function():
     def overlap(a, b, power=1.0):
         return jaccard(a, b) ** power

@@ -330,3 +330,25 @@ def test_several_targets_by_name(frame, tmp_path):
     frame.to_parquet(tmp_path / "all.parquet")
     with pytest.raises(InputError, match=r"Several targets must be numbers; kind holds texts"):
         machine("ridge", **SMALL).fit(tmp_path / "all.parquet", ["number", "kind"])
+
+
+def _product(A, B):
+    return A @ B.T
+
+
+def test_a_path_where_rows_are_needed_in_memory_is_refused(path):
+    for refused in (
+        lambda: krein.SVC(kernel=_product).fit(path, TWO),
+        lambda: krein.SVC(kernel=_product).fit(X[:50], TWO[:50]).predict(str(path)),
+        lambda: krein.RandomFourierFeatures().fit(path),
+        lambda: krein.RandomFourierFeatures().fit(X).transform(path),
+    ):
+        with pytest.raises(InputError, match=r"X is the path .*x.npy.* needs its rows in memory"):
+            refused()
+
+
+def test_a_target_by_name_beside_an_array_is_refused():
+    fit = machine("ridge").fit(X, NUMBERS)
+    for refused in (lambda: fit.score(X, "height"), lambda: machine("ridge").fit(X, "height")):
+        with pytest.raises(InputError, match="y='height' names a column, but the columns of X have no names"):
+            refused()

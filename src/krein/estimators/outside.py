@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from krein.errors import InputError
 from krein.kernels import Kernel
 from krein.pieces.on_dask import is_dask, lazily
-from krein.pieces.opening import in_memory, may_be_outside, opened
+from krein.pieces.opening import check_no_path, in_memory, may_be_outside, opened
 from krein.pieces.rows import RowPieces
 from krein.policy import check_policy
 from krein.sources import has_columns, names_of, source_of, split_frame
@@ -39,6 +39,8 @@ def fits_outside(fit: F) -> F:
 
     @wraps(fit)
     def opened_fit(self: Any, X: Any, y: Any = None, *args: Any, **options: Any) -> Any:
+        if type(X) is np.ndarray:
+            _check_unnamed(y)
         if type(X) is np.ndarray and self.memory_limit is None:
             return fit(self, X, y if type(y) is np.ndarray else in_memory(y), *args, **options)
         X, y = split_frame(X, y)
@@ -48,6 +50,7 @@ def fits_outside(fit: F) -> F:
                     f"A Dask collection holds vectors, compared by a named kernel or one of krein's own; got "
                     f"{self._similarity!r:.60} or an approximation. X.compute() brings it into memory."
                 )
+            check_no_path(X, _asker(self))
             return fit(self, X, y, *args, **options)
         options = {name: in_memory(value) for name, value in options.items()}
         limit = int(getattr(check_policy(self.policy), self._limit))
@@ -94,6 +97,20 @@ def _compares_vectors(kernel: Any) -> bool:
     if isinstance(kernel, Kernel):
         return kernel.compares == "vectors"
     return kernel is None or isinstance(kernel, str) or hasattr(kernel, "requires_vector_input")  # scikit-learn's
+
+
+def _check_unnamed(y: Any) -> None:
+    if isinstance(y, str):
+        raise InputError(f"y={y!r} names a column, but the columns of X have no names. Pass the target itself.")
+
+
+def _asker(machine: Any) -> str:
+    kind = type(machine).__name__
+    return (
+        f"{kind} with an approximation"
+        if machine.approximation is not None
+        else f"{kind} of {machine._similarity!r:.60}"
+    )
 
 
 def _columns_of(machine: Any, X: Any) -> Any:
@@ -144,6 +161,7 @@ class ScoredOutside:
             found = source_of(X, y, columns=getattr(self, "feature_names_in_", None))
             assert found is not None
             X, y = found[0].array if is_dask(X) else found[0], found[1]  # type: ignore[attr-defined]
+        _check_unnamed(y)
         measure = accuracy_score if is_classifier(self) else r2_score
         predicted = in_memory(self.predict(X))  # type: ignore[attr-defined]
         return float(measure(in_memory(y), predicted, sample_weight=in_memory(sample_weight)))
@@ -167,7 +185,10 @@ def predicts_outside(method: F) -> F:
                 )
             probe = np.asarray(_of_rows(method, self, np.zeros((1, self.n_features_in_))))
             return lazily(partial(_of_rows, method), self, X, probe, **options)
-        if not (_compares_vectors(self._similarity) and may_be_outside(X)):
+        if not _compares_vectors(self._similarity):
+            check_no_path(X, _asker(self))
+            return method(self, X, **options)
+        if not may_be_outside(X):
             return method(self, X, **options)
         names = getattr(self, "feature_names_in_", None)
         found = source_of(X, columns=list(names) if names is not None and has_columns(X) else None)

@@ -24,6 +24,7 @@ from krein.errors import InputError, one_of, whole_number
 from krein.kernels import RBF, Kernel, Laplacian, Matern, RationalQuadratic
 from krein.kernels.collections import is_sparse
 from krein.kernels.names import kernel_for
+from krein.pieces.opening import check_no_path
 
 __all__ = ["Fastfood", "RandomFourierFeatures", "hadamard"]
 
@@ -130,6 +131,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Bind the kernel to X and draw the random numbers."""
         whole_number("n_components", self.n_components, 1)
         one_of("method", self.method, ("dense", "fastfood"))
+        check_no_path(X, "RandomFourierFeatures")
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32))
         self.kernel_: Kernel = kernel_for(self.kernel, X, gamma=self.gamma, params=self.kernel_params)
         rng, shape = stream(seed_from(self.random_state)), (X.shape[1], int(self.n_components))
@@ -155,6 +157,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def transform(self, X: Any) -> Array:
         """The features of X, (n, n_components), in the float type of X."""
         check_is_fitted(self)
+        check_no_path(X, "RandomFourierFeatures")
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         W, count = self.random_weights_, len(self.random_offset_)
         out = np.empty((X.shape[0], count), dtype=X.dtype)

@@ -245,8 +245,9 @@ def with_processes(kernel: Any, n_jobs: int | None, verbose: int = 0) -> Any:
 
 
 def takes(function: Callable[..., Any], X: Any) -> str | None:
-    """Return what a function compares, tried on 3 objects: "collections", "pairs", or None if it fails on both."""
-    n = min(3, count_objects(X))
+    """Return what a function compares, tried on a few objects: "collections", "pairs", or None if it fails on both."""
+    n = 4 if getattr(X, "shape", (0,))[1:] == (3,) else 3  # a @ b of two vectors takes (2, 3) and (3, 3) too
+    n = min(n, count_objects(X))
     A, B = rows(X, slice(0, n - 1)), rows(X, slice(0, n))
     try:
         note((n - 1) * n)

@@ -21,7 +21,7 @@ from krein.pieces.on_dask import is_dask, on_dask
 from krein.pieces.rows import ArrayRows, RowPieces
 from krein.sources import source_of
 
-__all__ = ["bytes_from", "in_memory", "may_be_outside", "opened"]
+__all__ = ["bytes_from", "check_no_path", "in_memory", "may_be_outside", "opened"]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 # Rows are read into memory if they take no more than this share of the memory limit.
@@ -110,6 +110,15 @@ def may_be_outside(X: Any) -> bool:
         return bool(os.path.splitext(X)[1]) or os.path.exists(X)
     in_memory_types = (list, tuple, dict, set, frozenset, bytes, type)
     return type(X) is not np.ndarray and not isinstance(X, in_memory_types) and not issparse(X)
+
+
+def check_no_path(X: Any, asker: object) -> None:
+    """Refuse the path of a file where rows are needed in memory."""
+    if isinstance(X, str | os.PathLike):
+        raise InputError(
+            f"X is the path {str(X)!r:.80}, but {asker} needs its rows in memory. Read them first, with numpy.load or "
+            "pandas.read_csv for instance."
+        )
 
 
 def in_memory(y: Any) -> Any:

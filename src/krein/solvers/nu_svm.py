@@ -150,7 +150,8 @@ def solve_nu(
         if abs(here.sum - wanted) <= SUM_ROUNDING * wanted or (few and level == 0.0):
             ends = {True: here, False: here}  # a tube may have a smaller sum, if epsilon is 0
         if len(ends) < 2:
-            if margin and level <= smallest:
+            # a margin that is too large, whose dual is not solved to the end, has no smaller one that is
+            if margin and (level <= smallest or not (below or found.converged)):
                 warn(_too_small(task, certain))
                 return certain
             level = min(level * stride or widest, widest) if below else level / stride
@@ -247,9 +248,9 @@ def of_level(dual: Dual, level: float) -> NuDual:
 def _too_small(task: NuTask, found: NuDual) -> str:
     share = found.level * float(np.abs(found.coefficients).sum()) / task.wanted * task.nu
     return (
-        f"nu = {task.nu:g} is too small for these rows: the two classes overlap so that no margin above 0 has fewer "
-        f"margin errors than nu = {share:.4g}. The solution is that of C = {1.0 / found.level:.3g}. Pass a larger "
-        "nu, or a kernel that separates the classes better."
+        f"nu = {task.nu:g} is too small for these rows: the two classes overlap so that no margin that could be solved "
+        f"for has fewer margin errors than nu = {share:.4g}. The solution is that of C = {1.0 / found.level:.3g}. "
+        "Pass a larger nu, or a kernel that separates the classes better."
     )
 
 

@@ -235,3 +235,20 @@ def test_the_route_follows_the_policy():
         assert isinstance(model.route_, route), kernel
     with pytest.raises(InputError, match=r"policy must be a krein\.Policy"):
         GaussianProcessRegressor(KERNEL, policy=300).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:The optimal value found for dimension")
+def test_a_kernel_without_noise_that_predicts_the_prior_mean_is_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 3))
+    y = np.sin(X[:, 0])
+    GaussianProcessRegressor(random_state=0).fit(X, y)
+    noisy = y + 0.5 * rng.normal(size=250)
+    with pytest.warns(KreinWarning, match=r"no noise term, and of 64 rows left out in turn the predictions explain 0%"):
+        model = GaussianProcessRegressor(random_state=0).fit(X, noisy)
+    left_out = [  # by a fit without the row, at the parameters learned
+        Reference(model.kernel_, optimizer=None).fit(np.delete(X, i, 0), np.delete(noisy, i)).predict(X[i : i + 1])[0]
+        for i in range(10)
+    ]
+    assert np.abs(left_out).max() < 1e-3
+    GaussianProcessRegressor(KERNEL, random_state=0).fit(X, noisy)

@@ -63,6 +63,12 @@ __all__ = ["GaussianProcessRegressor"]
 # LEAST_HELD_OUT_ROWS are needed for that.
 HELD_OUT_ROWS = 3000
 LEAST_HELD_OUT_ROWS = 100
+# A kernel learned on LEAST_LEFT_OUT rows or more without noise, a share of k(x, x) below NO_NOISE, has to explain the
+# share LEAST_EXPLAINED of the squares of LEFT_OUT rows that are left out in turn.
+LEAST_LEFT_OUT = 200
+LEFT_OUT = 64
+NO_NOISE = 1e-6
+LEAST_EXPLAINED = 0.05
 
 
 @dataclass(eq=False, repr=False)
@@ -270,6 +276,8 @@ memory_limit, workdir
             )
         dual = cho_solve((factor, True), whole.y, check_finite=False)
         self.L_ = factor
+        if self.optimizer is not None:
+            _warn_of_no_noise(kernel, factor, dual, whole)
         self._set_results(kernel, whole, evidence_by(factor, dual, whole.y), dual)
 
     def _set_results(self, kernel: Any, whole: Observations, evidence: float, dual: Array) -> None:
@@ -364,3 +372,26 @@ def _normalised(y: Array, n_targets: int | None, normalize: bool) -> tuple[Array
         tiny = 10 * np.finfo(np.float64).eps * np.maximum(np.abs(mean), 1e-300)
         spread = np.where(spread <= tiny, 1.0, spread)
     return np.asarray((y - mean) / spread), mean, spread
+
+
+def _warn_of_no_noise(kernel: Any, factor: Array, dual: Array, whole: Observations) -> None:
+    """Warn if a learned kernel without noise predicts rows that are left out no better than the prior mean.
+
+    Without row i the error of its prediction is (H⁻¹ y)_i / (H⁻¹)_ii. Noise in the targets has no place but a length
+    scale so small that each row stands alone.
+    """
+    n, noise = len(factor), noise_of(kernel, whole)
+    has_term = np.max(noise - whole.noise) > 0.0  # a noise that was learned may be small
+    if n < LEAST_LEFT_OUT or has_term or np.max(noise) > NO_NOISE * np.square(factor[-1]).sum():
+        return
+    some = stream(0, 64).choice(n, LEFT_OUT, replace=False)
+    units = np.zeros((n, LEFT_OUT))
+    units[some, np.arange(LEFT_OUT)] = 1.0
+    inverse = np.square(solve_triangular(factor, units, lower=True, check_finite=False)).sum(0)
+    errors, values = np.square(dual[some] / inverse[:, None]).sum(), np.square(whole.y[some]).sum()
+    if errors > (1.0 - LEAST_EXPLAINED) * values:
+        warn(
+            f"The kernel learned, {kernel}, has no noise term, and of {LEFT_OUT} rows left out in turn the predictions "
+            f"explain {max(0.0, 1.0 - errors / values):.0%}: new rows get the prior mean. If targets are noisy, add "
+            "WhiteKernel() to the kernel, name the kernel (kernel='rbf' learns the noise too), or give alpha."
+        )
