@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 
 import numpy as np
+import pytest
 
 import krein
 from krein import progress
+from krein.kernels import pair_function
 
 
 class Terminal(io.StringIO):
@@ -66,3 +69,30 @@ def test_a_fit_shows_its_long_steps(monkeypatch):
     X = np.random.default_rng(0).normal(size=(300, 3))
     krein.approximate(X, krein.RBF(), n_blocks=3, rank=10, random_state=0)
     assert "bases: 100%" in screen.getvalue()
+
+
+@pytest.mark.parametrize("verbose", [-1, 0])
+def test_short_steps_of_a_fit_say_nothing_on_a_terminal(monkeypatch, verbose):
+    screen = watch(monkeypatch, Terminal(), 10.0)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 3)), rng.integers(0, 2, 300)
+    krein.SVC(n_blocks=2, rank=5, verbose=verbose, random_state=0).fit(X, y)
+    assert screen.getvalue() == ""
+
+
+def test_a_function_of_two_objects_is_silent_too(monkeypatch):
+    monkeypatch.setattr(pair_function, "BAR_SECONDS", 0.0)
+    words = ["ab", "abc", "b", "bc", "cab", "a", "ca", "cc"]
+
+    def alike(one, other):
+        return float(len(set(one) & set(other)))
+
+    def written(verbose):
+        screen = watch(monkeypatch, Terminal(), 10.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", krein.KreinWarning)
+            krein.SVC(kernel=alike, correction="clip", verbose=verbose).fit(words, [0, 0, 1, 1, 0, 0, 1, 1])
+        return screen.getvalue()
+
+    assert "similarities" in written(0)  # its bar does not wait here
+    assert written(-1) == ""

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cases import MACHINES, NEW, NUMBERS, SHAPE, TWO, D, N, X, answers, check_close, fitted, same
+from cases import MACHINES, NEW, NUMBERS, SHAPE, TWO, D, N, X, answers, check_close, fitted, machine, same
 from test_outside import check_lets_go
 
 import krein
@@ -66,6 +66,16 @@ def test_the_number_of_workers_changes_no_bit(name):
 def test_other_chunks_on_workers(one_worker):
     fit = fitted("ridge", rows().rechunk((390, -1)), da.from_array(NUMBERS, chunks=100))
     check_close(answers("ridge", fit), wanted("ridge"))
+
+
+def test_rows_without_weight_are_not_there(one_worker):
+    weights = (np.arange(N) % 3).astype(float)
+    weights[450:900] = 0.0  # a whole chunk has none
+    there = weights > 0.0
+    fit = machine("ridge").fit(rows(), NUMBERS, sample_weight=weights)
+    known = machine("ridge").fit(X[there], NUMBERS[there], sample_weight=weights[there])
+    check_close(answers("ridge", fit), answers("ridge", known))
+    check_lets_go(fit)
 
 
 def test_predictions_are_lazy_collections_of_the_same_chunks(one_worker):

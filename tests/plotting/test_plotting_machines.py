@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn.linear_model import Ridge
+from sklearn.preprocessing import OneHotEncoder
 
 import krein
 from krein.choosing.candidates import Candidate, Selection
@@ -422,6 +423,8 @@ def test_thirty_six_labels_look_different_and_more_are_refused():
         ({"components": (0, 2)}, "two of the 2"),
         ({"y": [0, 1]}, "labels must have one entry per point"),
         ({"names": ["a"]}, "names must have one entry per point"),
+        ({"components": 0}, "two of the 2"),
+        ({"components": (0, 1, 1)}, "two of the 2"),
     ],
 )
 def test_a_map_says_what_does_not_fit(data, options, message):
@@ -433,3 +436,19 @@ def test_a_map_says_what_does_not_fit(data, options, message):
 def test_a_machine_without_transform_has_no_map(data, machine):
     with pytest.raises(InputError, match="must have transform"):
         MapDisplay.from_estimator(machine, data.X)
+
+
+@pytest.mark.parametrize("points", [np.zeros((3, 3)), np.zeros((0, 2)), np.full((3, 2), np.nan)])
+def test_points_that_cannot_be_drawn(points):
+    with pytest.raises(InputError, match="points"):
+        MapDisplay(points=points)
+
+
+def test_labels_of_any_kind_and_sparse_features(data):
+    points = np.arange(6.0).reshape(3, 2)
+    assert legend(MapDisplay(points=points, labels=["a", None, "a"]).plot()) == ["None", "a"]
+    assert legend(MapDisplay(points=points, labels=[10, 2, 10]).plot()) == ["2", "10"]
+    sparse = OneHotEncoder().fit(data.y[:, None])
+    display = MapDisplay.from_estimator(sparse, data.y[:, None])
+    (found,) = drawn(display).values()
+    assert np.array_equal(found, sparse.transform(data.y[:, None]).toarray()[:, :2])

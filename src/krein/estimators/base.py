@@ -395,6 +395,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             pieces = None if a is None else getattr(a.factorization.bases, "pieces", None)
             if pieces is not None:
                 pieces.close()
+            if a is not None and isinstance(a.objects, RowPieces):
+                a.objects.close()  # some of the rows that were opened
         self._forget("_training", "_on_demand")
 
     def _forget(self, *names: str) -> None:

@@ -25,8 +25,8 @@ from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outsi
 from krein.estimators.ridge import _count as count
 from krein.estimators.route import Exact
 from krein.estimators.weights import check_weights, class_weights
-from krein.kernels import Precomputed, take
-from krein.pieces import RowPieces
+from krein.kernels import Precomputed
+from krein.kernels.collections import only
 from krein.solvers.dense_dual import NotConverged
 from krein.solvers.logistic import solve_logistic
 
@@ -119,9 +119,9 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         y = column_or_1d(y, warn=True)
         weights = np.ones(len(y)) if given is None else given
         used = np.flatnonzero(weights > 0.0)
-        whole = self.approximation is not None or isinstance(kernel, Precomputed) or isinstance(objects, RowPieces)
+        whole = self.approximation is not None or isinstance(kernel, Precomputed)
         if len(used) < len(y) and not whole:
-            objects, y, weights, used = take(objects, used), y[used], weights[used], np.arange(len(used))
+            objects, y, weights, used = only(objects, used), y[used], weights[used], np.arange(len(used))
         self.classes_ = np.unique(y[used])
         if len(self.classes_) < 2:
             raise InputError(

@@ -36,7 +36,7 @@ from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
 from krein.factorization.eigensystem import eigensystem
 from krein.kernels import Kernel, Precomputed, take
-from krein.pieces import RowPieces
+from krein.kernels.collections import only
 from krein.policy import check_policy
 from krein.solvers.leave_one_out import Factored, RidgeEigensystem, decompose
 
@@ -109,7 +109,7 @@ class _Ridge(KernelMachine):
 
     def _weighted(self, objects: Any, kernel: Kernel, weights: Array) -> Any:
         """Return the rows that are used. Rows without weight are left out, if the matrix is still to be computed."""
-        whole = self.approximation is not None or isinstance(kernel, Precomputed) or isinstance(objects, RowPieces)
+        whole = self.approximation is not None or isinstance(kernel, Precomputed)
         if weights.min() > 0.0 or whole:
             return slice(None)
         return np.flatnonzero(weights > 0.0)
@@ -427,7 +427,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         weights = np.ones(len(targets)) if given is None else given
         kept = self._weighted(objects, kernel, weights)
         if not isinstance(kept, slice):
-            objects = take(objects, kept)
+            objects = only(objects, kept)
         targets, weights = targets.reshape(len(targets), -1)[kept], weights[kept]
 
         def score(errors: Array, rows: Indices) -> Score:
@@ -515,7 +515,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
         copies = np.ones(len(y)) if given is None else given
         kept = self._weighted(objects, kernel, copies)
         if not isinstance(kept, slice):
-            objects, y, copies = take(objects, kept), y[kept], copies[kept]
+            objects, y, copies = only(objects, kept), y[kept], copies[kept]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(

@@ -47,7 +47,7 @@ from krein.estimators.weights import as_weights, check_weights, class_weights
 from krein.factorization import Factorization
 from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
-from krein.kernels.collections import is_sparse
+from krein.kernels.collections import is_sparse, only
 from krein.kernels.kernel import uncounted
 from krein.pieces.rows import RowPieces
 from krein.solvers import Dual, solve_dual
@@ -115,17 +115,16 @@ class SupportVectorMachine(KernelMachine):
     def _used_rows(self, objects: Any, weights: Array | None) -> tuple[Any, Indices, Array]:
         """Return the objects of positive weight, their places among the caller's rows and their weights.
 
-        An approximation that was passed is of all rows, and so is one of rows in pieces. Rows without weight are then
-        part of no dual.
+        An approximation that was passed is of all rows. Rows without weight are then part of no dual.
         """
         self._check_place(objects)
         n = count_objects(objects)
         self.shape_fit_ = (n, n) if self._precomputed else (n, *getattr(objects, "shape", (n,))[1:])
         weights = np.ones(n) if weights is None else weights
         used = np.flatnonzero(weights > 0.0)
-        if self.approximation is not None or len(used) == n or isinstance(objects, RowPieces):
+        if self.approximation is not None or len(used) == n:
             return objects, np.arange(n), weights
-        return take(objects, used), used, weights[used]
+        return only(objects, used), used, weights[used]
 
     # -- the duals -------------------------------------------------------------------------------------------------
 
@@ -607,7 +606,7 @@ class SVC(Classifier):
     cache_size : float, default=200
         Kernel cache of LIBSVM, in megabytes.
     max_iter : int, default=-1
-        Largest number of solver steps. These are steps of LIBSVM for few rows and interior-point steps for many. -1
+        Largest number of solver steps: of LIBSVM for few rows, of Newton's method or an interior point for many. -1
         means no limit for the former and 200 for the latter.
     refine : {"auto", "exact", None}, default="auto"
         Whether the dual of the kernel itself is solved. "auto" does so up to ``policy.svm_rows`` rows of a psd kernel,

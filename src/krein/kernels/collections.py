@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from krein.arrays import Indices
 from krein.errors import InputError, KernelError
 from krein.kernels.mixed_rows import MixedRows
 from krein.pieces.rows import RowPieces
 
-__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "object_bytes", "precise", "rows", "take"]
+__all__ = ["compare", "count_objects", "is_sparse", "is_vectors", "object_bytes", "only", "precise", "rows", "take"]
 
 
 def is_sparse(X: Any) -> bool:
@@ -56,6 +57,11 @@ def take(X: Any, indices: Any) -> Any:
         chosen = [X[int(i)] for i in indices]
         return chosen if isinstance(X, list) else tuple(chosen)
     raise _not_a_collection(X)
+
+
+def only(X: Any, indices: Indices) -> Any:
+    """Return some objects of X, ascending, where they are: rows in pieces stay in pieces."""
+    return X.only(indices) if isinstance(X, RowPieces) else take(X, indices)
 
 
 def rows(X: Any, part: slice) -> Any:

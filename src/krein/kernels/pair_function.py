@@ -102,13 +102,13 @@ class PairFunction(FromCallable):
         Whether f(a, b) = f(b, a). Otherwise the mean of both is used.
     n_jobs : int or None, default=None
         Number of processes.
-    verbose : int, default=0
-        Above 0: blocks that take long have a progress bar.
+    verbose : int or None, default=None
+        As for a machine. None is that of whoever uses it.
     """
 
     symmetric: bool = True
     n_jobs: int | None = field(default=None, compare=False)
-    verbose: int = field(default=0, compare=False)
+    verbose: int | None = field(default=None, compare=False)
 
     mirrored: ClassVar[bool] = True
     remedy: ClassVar[str] = "Use the mean of both orders: krein.pairwise(f, symmetric=False)."
@@ -132,14 +132,14 @@ class PairFunction(FromCallable):
         ahead = np.arange(len(left)) if same else np.zeros(len(left), dtype=np.intp)  # where each row begins
         counts = len(right) - ahead
         with progress_bar(
-            total=int(counts.sum()), what="similarities", verbose=self.verbose, unit_scale=True, delay=BAR_SECONDS,
+            total=int(counts.sum()), what="similarities", verbose=self.verbose or 0, unit_scale=True, delay=BAR_SECONDS,
             leave=False,
         ) as bar:  # fmt: skip
             try:
                 for part, found in self._strips(left, right, ahead, counts):
                     values[part] = found
                     bar.update(int(counts[part].sum()))
-                    bar.set_postfix_str(f"{bar.total - bar.n:,} left")
+                    bar.set_postfix_str(f"{bar.total - bar.n:,} left", refresh=False)
             except _FailedPair as pair:
                 i, j = pair.args
                 raise self._explained(left, i, right, j) from pair.__cause__
@@ -227,13 +227,13 @@ class _FailedPair(Exception):
 
 
 def with_processes(kernel: Any, n_jobs: int | None, verbose: int = 0) -> Any:
-    """Return the kernel with ``n_jobs`` in the functions of two objects inside it that have no number of their own."""
+    """Return the kernel with ``n_jobs`` and ``verbose`` in its functions of two objects that have none of their own."""
     if isinstance(kernel, tuple):
         parts = tuple(with_processes(part, n_jobs, verbose) for part in kernel)
         return kernel if all(new is old for new, old in zip(parts, kernel, strict=True)) else parts
     if isinstance(kernel, PairFunction):
-        changes: dict[str, Any] = {"verbose": verbose} | ({"n_jobs": n_jobs} if kernel.n_jobs is None else {})
-        settled = replace(kernel, **changes)
+        given = {"verbose": verbose, "n_jobs": n_jobs}
+        settled = replace(kernel, **{name: value for name, value in given.items() if getattr(kernel, name) is None})
         vars(settled).update({name: value for name, value in vars(kernel).items() if name in kernel._unsaved})
         return settled
     if not isinstance(kernel, Kernel) or not is_dataclass(kernel):

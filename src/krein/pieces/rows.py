@@ -17,7 +17,7 @@ import numpy as np
 from krein.arrays import Array, Indices
 from krein.errors import InputError, ResourceError
 from krein.pieces.engines import Engine, Here
-from krein.sources import ChangedRows, Source
+from krein.sources import ChangedRows, ChosenRows, Source
 from krein.sources.source import bounds_within
 
 __all__ = ["SPHERE_TOLERANCE", "ArrayRows", "Chunk", "RowPieces", "Run", "Survey"]
@@ -133,8 +133,8 @@ class RowPieces:
         if 2 * len(wanted) > self.shape[0] and nbytes > (TAKEN_BYTES if limit is None else TAKEN_SHARE * limit):
             raise ResourceError(
                 f"What was asked for needs {len(wanted):,} of {self.shape[0]:,} rows in memory at once, {nbytes:,} "
-                "bytes: weights of 0, probability=True, or a choice of blocks on most rows. Leave it out (give "
-                "n_blocks and rank, leave out rows without weight), raise memory_limit, or read X into memory."
+                "bytes: probability=True, or a choice of blocks on most rows. Leave it out (give n_blocks and rank), "
+                "raise memory_limit, or read X into memory."
             )
         if isinstance(self.engine, Here):
             return np.asarray(self.source.take(wanted), dtype=self.dtype)
@@ -161,6 +161,14 @@ class RowPieces:
         """``function(X)`` of every piece, one number for each row, brought here."""
         return np.concatenate(self.engine.collect(_mapped, self.held, function))
 
+    def only(self, wanted: Indices) -> RowPieces:
+        """Some of the rows, ascending; they stay where they are."""
+        source, cuts = ChosenRows(self.source, wanted), np.searchsorted(wanted, self.cuts)
+        own = [(wanted[a:b] - start, a) for (a, b), start in zip(pairwise(cuts.tolist()), self.cuts, strict=False)]
+        held = self.engine.visit(partial(_chosen, source=source), self.held, own=own)[0]
+        some = [j for j, (a, b) in enumerate(pairwise(cuts)) if b > a]
+        return RowPieces(source, self.engine, [held[j] for j in some], np.unique(cuts), self.checkpoints)
+
     def __truediv__(self, scale: Array) -> RowPieces:
         """The rows divided by one number for each feature."""
         held = self.engine.visit(_divided, self.held, scale)[0]
@@ -183,6 +191,13 @@ class RowPieces:
 
     def __repr__(self) -> str:
         return f"RowPieces{self.shape} of {self.dtype}"
+
+
+def _chosen(rows: Any, own: tuple[Indices, int], source: Source) -> tuple[Any, None]:
+    places, start = own
+    if isinstance(rows, Chunk):
+        return Chunk(rows.X[places], start), None
+    return Run(source, start, start + len(places)), None
 
 
 def _divided(rows: Any, scale: Array) -> tuple[Any, None]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from krein.arrays import Array
 from krein.errors import InputError
+from krein.kernels.collections import is_sparse
 from krein.plotting.canvas import COLOURS, MARKERS, axes_for, fit_inside, legend_above
 
 __all__ = ["MapDisplay"]
@@ -38,9 +39,13 @@ class MapDisplay:
     def __init__(self, *, points: Array, labels: Any = None, names: Any = None,
                  axes: tuple[str, str] = ("component 1", "component 2")) -> None:  # fmt: skip
         self.points = np.asarray(points, dtype=np.float64)
-        if self.points.ndim != 2 or self.points.shape[1] < 2 or not len(self.points):
+        if self.points.ndim != 2 or self.points.shape[1] != 2 or not len(self.points):
             raise InputError(f"points must have two columns and at least one row; got shape {self.points.shape}.")
-        self.labels = None if labels is None else np.asarray(labels)
+        if not np.isfinite(self.points).all():
+            raise InputError("points hold NaN or infinite values, which have no place on a map.")
+        self.labels = None if labels is None else column_or_1d(labels)
+        if self.labels is not None and self.labels.dtype == object:  # None beside texts cannot be sorted
+            self.labels = self.labels.astype(str)
         self.names = None if names is None else [str(name) for name in names]
         self.axes = axes
         for what, values in (("labels", self.labels), ("names", self.names)):
@@ -77,10 +82,12 @@ class MapDisplay:
                 f"estimator must have transform, as KernelPCA has; got {type(estimator).__name__}. "
                 "For coordinates you have, pass MapDisplay(points=...)."
             )
-        Z = np.asarray(estimator.transform(X))
-        if Z.ndim != 2 or not all(0 <= c < Z.shape[1] for c in components):
+        Z: Any = estimator.transform(X)
+        Z = np.asarray(Z.toarray() if is_sparse(Z) else Z)
+        pair = np.ravel(components).tolist()
+        if Z.ndim != 2 or len(pair) != 2 or not all(c in range(Z.shape[1]) for c in pair):
             raise InputError(f"components must be two of the {Z.shape[-1]} that {estimator} has; got {components}.")
-        a, b = components
+        a, b = pair
         return cls(points=Z[:, [a, b]], labels=y, names=names, axes=(f"component {a + 1}", f"component {b + 1}")).plot(
             ax=ax
         )

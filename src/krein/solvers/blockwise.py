@@ -104,7 +104,7 @@ class Blockwise:
                 assert best is not None
                 self.path.append((self.n_iter, best.gap))
                 bar.update()
-                bar.set_postfix(gap=f"{best.gap:.2g}")
+                bar.set_postfix(gap=f"{best.gap:.2g}", refresh=False)
                 y, now = self._next(surplus, sides), best.gap
                 exact = now <= ROUNDING_GAP or (now <= WORTHWHILE_GAP * tol and now > 0.1 * last)
                 if (sure and (exact or y == self.y)) or self.n_iter >= max_iter:

@@ -113,7 +113,7 @@ class InteriorPoint:
                 if begun is not None and mark is self._best and mark.gap > tol:  # what follows the first call is short
                     self._iterate.keep(Progress(self.n_iter, tuple(self.path), since, least))
                 bar.update()
-                bar.set_postfix(gap=f"{self._best.gap:.2g}")
+                bar.set_postfix(gap=f"{self._best.gap:.2g}", refresh=False)
         return self.best
 
 

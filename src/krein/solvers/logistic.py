@@ -112,7 +112,7 @@ def solve_logistic(
             at, image, values = at.plus(t, step), image + t * along_image, values + t * along
             n_iter += 1
             bar.update()
-            bar.set_postfix(gradient=f"{norm:.2g}")
+            bar.set_postfix(gradient=f"{norm:.2g}", refresh=False)
     b = at.b - at.b.mean() if q > 1 else at.b  # softmax does not see a constant
     objective = 0.5 * float((at.v * image).sum()) + loss(values)
     return Logistic(image, R, b, objective, norm, imbalance, n_iter, converged)

@@ -202,7 +202,7 @@ class Newton:
                         )
                     )
                 bar.update(taken)
-                bar.set_postfix(gap=f"{self.gap:.2g}")
+                bar.set_postfix(gap=f"{self.gap:.2g}", refresh=False)
         return self.best
 
     def _proximal_step(self, delta: float, max_iter: int, rounding: float, balanced: bool) -> int:

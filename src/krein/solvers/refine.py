@@ -162,7 +162,7 @@ class _State:
                 checked = self._check(asked)
                 path = (*path, (steps, self._judged(steps, False).gap))
                 bar.update()
-                bar.set_postfix(pool=len(self.where), checked=checked, joining=self.left, asked=asked)
+                bar.set_postfix(pool=len(self.where), checked=checked, joining=self.left, asked=asked, refresh=False)
                 if self.left == 0:
                     done = asked <= allowed and self.worst <= allowed
                     if asked <= allowed:
