@@ -133,13 +133,14 @@ class PairFunction(FromCallable):
         counts = len(right) - ahead
         with progress_bar(
             total=int(counts.sum()), what="similarities", verbose=self.verbose or 0, unit_scale=True, delay=BAR_SECONDS,
-            leave=False,
+            leave=False, postfix=f"{counts.sum():,} left",
         ) as bar:  # fmt: skip
             try:
                 for part, found in self._strips(left, right, ahead, counts):
                     values[part] = found
-                    bar.update(int(counts[part].sum()))
-                    bar.set_postfix_str(f"{bar.total - bar.n:,} left", refresh=False)
+                    done = int(counts[part].sum())
+                    bar.set_postfix_str(f"{bar.total - bar.n - done:,} left", refresh=False)
+                    bar.update(done)
             except _FailedPair as pair:
                 i, j = pair.args
                 raise self._explained(left, i, right, j) from pair.__cause__
@@ -232,7 +233,7 @@ def with_processes(kernel: Any, n_jobs: int | None, verbose: int = 0) -> Any:
         parts = tuple(with_processes(part, n_jobs, verbose) for part in kernel)
         return kernel if all(new is old for new, old in zip(parts, kernel, strict=True)) else parts
     if isinstance(kernel, PairFunction):
-        given = {"verbose": verbose, "n_jobs": n_jobs}
+        given: dict[str, Any] = {"verbose": verbose, "n_jobs": n_jobs}
         settled = replace(kernel, **{name: value for name, value in given.items() if getattr(kernel, name) is None})
         vars(settled).update({name: value for name, value in vars(kernel).items() if name in kernel._unsaved})
         return settled

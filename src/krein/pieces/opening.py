@@ -114,7 +114,7 @@ def may_be_outside(X: Any) -> bool:
 
 def check_no_path(X: Any, asker: object) -> None:
     """Refuse the path of a file where rows are needed in memory."""
-    if isinstance(X, str | os.PathLike):
+    if isinstance(X, os.PathLike) or (isinstance(X, str) and may_be_outside(X)):
         raise InputError(
             f"X is the path {str(X)!r:.80}, but {asker} needs its rows in memory. Read them first, with numpy.load or "
             "pandas.read_csv for instance."
