@@ -12,6 +12,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from krein.arrays import Array, Indices, stream
 from krein.errors import one_of
 from krein.factorization.core import has_spectrum
 from krein.factorization.correction import changed
+from krein.threads import each
 
 __all__ = [
     "CUTOFF", "Corrected", "choose_for_features", "compared", "folds", "judge_for", "preferred",
@@ -128,7 +130,8 @@ def choose_for_features(
                 guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)
                 found = np.asarray(own[held] * _row_scores(y[held], guess, "regression"), dtype=np.float64)
             else:
-                guess = _svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
+                with _without_warnings():
+                    guess = _svm_predictions(G, R, y[learn], limits[learn] * heavier, task, epsilon)
                 found = np.asarray(_row_scores(y[held], guess, task), dtype=np.float64)
             scores[i] = np.concatenate([scores[i], found])
         best = max(scores, key=lambda values: float(values.mean()))
@@ -165,17 +168,24 @@ def compared(
     The score is 1 or 0 for a right or wrong class, or the negative squared error, averaged over the repetitions. The m
     rows are a sample of ``n``. "none" leaves K unchanged.
     """
-    each = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
+    strengths = strength if isinstance(strength, dict) else dict.fromkeys(names, strength)
     scores, repetitions = np.zeros((len(names), len(K))), REPETITIONS[learner]
-    for train, test in itertools.chain.from_iterable(folds(y, task, rng) for _ in range(repetitions)):
+
+    def of_fold(train: Indices, test: Indices) -> list[Array]:
         scale = n / len(train)  # fewer rows stand for all: the same balance of loss and norm
         learn = _learner(learner, task, y[train], epsilon)
         corrected = Corrected(K[np.ix_(train, train)], scale)
-        for i, how in enumerate(names):
-            own = np.broadcast_to(np.asarray(each[how], dtype=np.float64), len(K))[train]
+        found = []
+        for how in names:
+            own = np.broadcast_to(np.asarray(strengths[how], dtype=np.float64), len(K))[train]
             own = own * (scale if learner == "svm" else 1.0 / scale)
-            guess = learn(corrected, how, K[np.ix_(test, train)], own)
-            scores[i, test] += _row_scores(y[test], guess, task) / repetitions
+            found.append(_row_scores(y[test], learn(corrected, how, K[np.ix_(test, train)], own), task))
+        return found
+
+    drawn = list(itertools.chain.from_iterable(folds(y, task, rng) for _ in range(repetitions)))
+    with _without_warnings():  # around all folds, since filters belong to the process and not to a thread
+        for (_, test), found in zip(drawn, each(of_fold, drawn), strict=True):
+            scores[:, test] += np.stack(found) / repetitions
     return scores
 
 
@@ -246,13 +256,19 @@ def _learner(learner: str, task: str, y: Array, epsilon: float) -> Callable[[Cor
     return svm if learner == "svm" else ridge
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Too few steps of LIBSVM, or many classes, show in the score."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _svm_predictions(G: Array, between: Array, y: Array, limits: Array, task: str, epsilon: float) -> Array:
     """What LIBSVM, trained on the Gram matrix G with C = ``limits``, predicts from rows ``between`` new and old."""
     options = {"kernel": "precomputed", "C": 1.0, "max_iter": LIBSVM_STEPS}
     machine = SVC(**options) if task == "classification" else SVR(epsilon=epsilon, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # too few steps, or many classes, show in the score
-        machine.fit(G, y, sample_weight=limits)
+    machine.fit(G, y, sample_weight=limits)
     return np.asarray(machine.predict(between))
 
 
