@@ -50,7 +50,7 @@ class ChangedRows:
         self.of.check()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChosenRows:
     """Some rows of a source, ascending: the others are not there."""
 
