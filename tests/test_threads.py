@@ -88,7 +88,9 @@ def large_in_a_task():
 def test_large_matrices_are_factorized_with_all_threads_of_the_call():
     with threadpool_limits(2, "blas"):
         with threads.large_products(5000):
-            assert max(blas_threads()) == 2  # no call is under way: nothing is changed
+            assert max(blas_threads()) == 2  # without a call that is under way, too
+        with threads.large_products(threads.LARGE_MATRIX - 1):
+            assert max(blas_threads()) == 1
         with threads.using(None):
             assert max(blas_threads()) == 1
             with threads.large_products(threads.LARGE_MATRIX - 1):

@@ -1,10 +1,10 @@
 """How many threads run: decided here for every fit and every prediction. Ground: knows only the errors.
 
-Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Everything else has one
-BLAS thread too, but for the factorizations of large matrices (`large_products`): threads of BLAS wait for each other in
-a loop, and where another process takes one of the cores, matrices of 1000 rows took 50 times as long with two as with
-one, and those of 8000 rows 3 times; on an idle machine two are 1.5 times as fast. Limits of BLAS are set for the time
-of a call and restored after it.
+Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Everything
+else has one BLAS thread too, but for the factorizations of large matrices (`large_products`): threads of BLAS wait for
+each other in a loop, and where another process takes one of the cores, matrices of 1000 rows took 50 times as long with
+two as with one, and those of 8000 rows 3 times; on an idle machine two are 1.5 times as fast. Limits of BLAS are set
+for the time of a call and restored after it.
 """
 
 from __future__ import annotations
@@ -81,16 +81,15 @@ def n_threads() -> int:
 
 @contextmanager
 def large_products(n_rows: int) -> Iterator[None]:
-    """Give BLAS all threads of the call that is under way, to factorize a matrix of so many rows, if it is large."""
-    if _call.get() is None or n_rows < LARGE_MATRIX:
+    """Give BLAS the threads to factorize a matrix of so many rows: all of the call under way if it is large, or one."""
+    call = _call.get()
+    count = 1 if n_rows < LARGE_MATRIX else _limits.allowed() if call is None else call.n_threads
+    with _limits.at_most(count):
         yield
-    else:
-        with _limits.at_most(n_threads()):
-            yield
 
 
 def large_to_the_end(n_rows: int) -> None:
-    """The same as `large_products`, until the end of the call."""
+    """Decide as `large_products` does, until the end of the call."""
     call = _call.get()
     if call is not None:
         call.until_the_end.enter_context(large_products(n_rows))

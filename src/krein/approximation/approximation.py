@@ -23,6 +23,7 @@ from krein.factorization.truncation import OutOfRange, out_of_range
 from krein.kernels import Evaluator, Kernel, count_objects, take
 from krein.kernels.collections import object_bytes
 from krein.kernels.validation import check_new_objects
+from krein.threads import using
 
 __all__ = ["Approximation", "Links"]
 
@@ -190,6 +191,7 @@ class Approximation:
         inner: Any = sp.block_diag([sp.coo_array(block) for block in f.core_diagonal_blocks()], format="csr")
         return np.asarray(u.multiply(u @ inner).sum(1)).ravel() + f.shift
 
+    @using(None)
     def error(self, n_samples: int = 50_000, random_state: Any = None) -> ErrorEstimate:
         """The relative Frobenius error |K - (U M Uᵀ + s I)| / |K| with a 95 % interval, without forming K.
 

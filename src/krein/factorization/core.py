@@ -555,7 +555,10 @@ def eigh(M: Array) -> tuple[Array, Array]:
 
 def eigvalsh(M: Array) -> Array:
     """Eigenvalues, ascending."""
-    return np.sort(np.diagonal(M)) if is_diagonal(M) else np.linalg.eigvalsh(M)
+    if is_diagonal(M):
+        return np.sort(np.diagonal(M))
+    with large_products(len(M)):
+        return np.linalg.eigvalsh(M)
 
 
 def has_cholesky(M: Array, t: float) -> bool:
