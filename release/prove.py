@@ -66,9 +66,10 @@ def main() -> None:
     print(f"Pythons: {', '.join(found) or 'none'}" + (f"; not found: {', '.join(missing)}" if missing else ""))
     if not found:
         raise SystemExit("No Python to prove it on.")
-    first, last = next(iter(found)), list(found)[-1]
+    last = list(found)[-1]
+    ends = [(PYTHONS[0], "oldest")] if PYTHONS[0] in found else []
     failures = []
-    for version, versions in [(first, "oldest"), *((version, "newest") for version in found)]:
+    for version, versions in [*ends, *((version, "newest") for version in found)]:
         title = f"Python {version}, {versions} versions"
         whole = arguments.tests == "ends" and (versions == "oldest" or version == last)
         tests = () if arguments.tests == "none" else ("tests",) if whole else SOME
