@@ -149,8 +149,8 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
         "",
         f"## With gamma = {NARROW:g}",
         "",
-        "The best gamma differs by contender. An exact SVM gains by a narrower kernel; a few thousand features cannot",
-        "follow it and lose; krein's blocks hardly care, but take longer. These are the hollow marks of the picture.",
+        "The best gamma differs by contender. An exact SVM gains by a narrower kernel, krein's SVC too; a few thousand",
+        "features cannot follow it and lose; krein's ridge hardly cares. These are the hollow marks of the picture.",
         "",
         *table([r for r in found if r["narrow"]]),
     ]

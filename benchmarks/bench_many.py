@@ -40,10 +40,10 @@ WIDE = 2**22
 # The functions of krein.approximation at which a stage begins. A stage inside another counts for both; a function that
 # no longer exists leaves its stage unmeasured.
 HOOKS = {
-    "partition": "clusters", "strengths": "which blocks to keep", "_kept": "which blocks to keep",
-    "choose_landmarks": "landmarks", "_outlook": "bases", "_leading": "bases: directions",
-    "orthonormalise": "bases: QR", "_sample": "bases: pivots", "_inverse": "bases: pseudo-inverses", "_strip": "core",
-    "finish": "trim and store",
+    "partition": "clusters", "coupling_strengths": "which blocks to keep", "kept_couplings": "which blocks to keep",
+    "choose_landmarks": "landmarks", "outside_landmarks": "landmarks", "_sampled_basis": "bases",
+    "leading": "bases: directions", "orthonormal_columns": "bases: QR", "sample_places": "bases: pivots",
+    "inverse_of": "bases: pseudo-inverses", "core_strip": "core", "finish": "trim and store",
 }  # fmt: skip
 
 

@@ -215,7 +215,14 @@ def report(rows: list[dict[str, str]], memory: list[dict[str, str]], request: Re
             f"- {method}: median ratio {np.median(found):.3f} (wanted: at most {MEDIAN}); not better, with an "
             f"error above {MATTERS:g}: {', '.join(bad) if bad else 'none'}."
         )
-    lines += [
+    if memory:
+        lines += against_memory(memory)
+        draw(memory, request.output / "nystrom.png")
+    return "\n".join(lines) + "\n"
+
+
+def against_memory(memory: list[dict[str, str]]) -> list[str]:
+    lines = [
         "",
         f"## Error against memory, median similarity {MEDIANS[1]}",
         "",
@@ -230,15 +237,12 @@ def report(rows: list[dict[str, str]], memory: list[dict[str, str]], request: Re
         errors = {r["method"]: float(r["error"]) for r in memory if (r["case"], r["share"]) == (case, share)}
         told = " | ".join(f"{errors[method]:.3g}" for method in ("krein, auto", "scikit-learn", "rpcholesky"))
         lines.append(f"| {case} | {100 * float(share):g} | {told} |")
-    draw(memory, request.output / "nystrom.png")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def draw(memory: list[dict[str, str]], path: Path) -> None:
     """Error against memory on the larger sets."""
     cases = list(dict.fromkeys(r["case"] for r in memory))
-    if not cases:
-        return
     from matplotlib.ticker import NullFormatter
 
     figure, axes = panels(len(cases), 11.0, 4.0)
