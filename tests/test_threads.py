@@ -92,14 +92,15 @@ def test_large_matrices_are_factorized_with_all_threads_of_the_call():
         with threads.large_products(5000):
             assert max(blas_threads()) == 2  # no call is under way: nothing is changed
         with threads.using(None):
-            threads.small_products()
             assert max(blas_threads()) == 1
-            with threads.large_products(10):
+            with threads.large_products(threads.LARGE_MATRIX - 1):
                 assert max(blas_threads()) == 1
             with threads.large_products(5000):
                 assert max(blas_threads()) == 2
             assert max(blas_threads()) == 1
             seen = threads.each(large_in_a_task, [(), ()])
+            threads.large_to_the_end(5000)
+            assert max(blas_threads()) == 2
         assert seen == [1, 1]  # the other task has the other core
         assert max(blas_threads()) == 2
 

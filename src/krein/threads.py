@@ -1,8 +1,10 @@
 """How many threads run: decided here for every fit and every prediction. Ground: knows only the errors.
 
-Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Factorizations of
-large matrices have all threads (`large_products`). Small products with several BLAS threads wait for each other: a fit
-of many blocks took twice as long with two. Limits of BLAS are set for the time of a call and restored after it.
+Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). All else has one
+BLAS thread too, but for the factorizations of large matrices (`large_products`): threads of BLAS wait for each other in
+a loop, and where another process takes one of the cores, matrices of 1000 rows took 50 times as long with two as with
+one, and those of 8000 rows 3 times; on an idle machine two are 1.5 times as fast. Limits of BLAS are set for the time
+of a call and restored after it.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from threadpoolctl import ThreadpoolController
 
 from krein.errors import InputError
 
-__all__ = ["check_n_jobs", "each", "large_products", "n_threads", "small_products", "using"]
+__all__ = ["check_n_jobs", "each", "large_products", "large_to_the_end", "n_threads", "using"]
 
 T = TypeVar("T")
 # The tasks of `each` are handed out in about this many runs for each thread, so that none of them waits long.
 RUNS_PER_THREAD = 8
-# Matrices of at least this many rows are factorized with all threads of BLAS.
-LARGE_MATRIX = 1000
+# Matrices of at least this many rows are factorized with all threads of BLAS; smaller ones take a second with one.
+LARGE_MATRIX = 4000
 
 
 class _Call:
@@ -51,9 +53,10 @@ def check_n_jobs(n_jobs: object) -> None:
 def using(n_jobs: int | None) -> Iterator[None]:
     """Decide the number of threads of everything inside the block.
 
-    ``n_jobs`` is that number, for tasks and for BLAS; negative ones count from the cores, -1 being all of them. None
-    takes as many threads as BLAS may use at the moment: all cores, unless an environment variable, threadpoolctl or the
-    worker of a pool of processes says less. A call inside another one with None has the threads of the outer one.
+    ``n_jobs`` is that number, for tasks and for large matrices; negative ones count from the cores, -1 being all of
+    them. None takes as many threads as BLAS may use at the moment: all cores, unless an environment variable,
+    threadpoolctl or the worker of a pool of processes says less. A call inside another one with None has the threads of
+    the outer one.
     """
     check_n_jobs(n_jobs)
     outer = _call.get()
@@ -62,8 +65,7 @@ def using(n_jobs: int | None) -> Iterator[None]:
         return
     with ExitStack() as until_the_end:
         count = _limits.allowed() if n_jobs is None else int(joblib.effective_n_jobs(n_jobs))
-        if n_jobs is not None:
-            until_the_end.enter_context(_limits.at_most(count))
+        until_the_end.enter_context(_limits.at_most(1))
         token = _call.set(_Call(count, until_the_end))
         try:
             yield
@@ -77,13 +79,6 @@ def n_threads() -> int:
     return 1 if call is None else call.n_threads
 
 
-def small_products() -> None:
-    """Leave BLAS one thread until the end of the call, but for `large_products`."""
-    call = _call.get()
-    if call is not None:
-        call.until_the_end.enter_context(_limits.at_most(1))
-
-
 @contextmanager
 def large_products(n_rows: int) -> Iterator[None]:
     """Give BLAS all threads of the call that is under way, to factorize a matrix of so many rows, if it is large."""
@@ -92,6 +87,13 @@ def large_products(n_rows: int) -> Iterator[None]:
     else:
         with _limits.at_most(n_threads()):
             yield
+
+
+def large_to_the_end(n_rows: int) -> None:
+    """The same as `large_products`, until the end of the call."""
+    call = _call.get()
+    if call is not None:
+        call.until_the_end.enter_context(large_products(n_rows))
 
 
 def each(task: Callable[..., T], arguments: Iterable[tuple[Any, ...]], serial: bool = False) -> list[T]:

@@ -62,7 +62,7 @@ from krein.kernels.validation import (
 from krein.kernels.vectors import warn_of_no_contrast
 from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_correction, check_parameters, check_policy
-from krein.threads import small_products
+from krein.threads import large_to_the_end
 
 __all__ = ["KernelMachine", "KernelTransformer", "check_approximation"]
 
@@ -117,7 +117,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     n_jobs : int, default=None
         Number of threads of fits and predictions; -1 means all cores. None means as many as BLAS may use, which are all
         cores unless an environment variable, threadpoolctl or a pool of processes says less. No variable has to be set:
-        where blocks run side by side, BLAS has one thread. The result does not depend on it, but for rounding.
+        BLAS has one thread but for matrices of 4000 rows and more. The result does not depend on it, but for rounding.
     verbose : int, default=0
         Show progress bars if above 0. With 0, a step that takes longer than ten seconds shows its bar on a terminal or
         in a notebook. With -1, none does.
@@ -372,8 +372,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         spectrum = self._needs_spectrum()
         self.route_: Route = choose_route(self, objects, kernel, spectrum=spectrum, scored=scored)
         announce_cost(self, self.route_, objects, kernel)
-        if not isinstance(self.route_, Exact | Features):
-            small_products()
+        if isinstance(self.route_, Exact | Features):
+            large_to_the_end(count_objects(objects))
         self.selection_: Selection | None = None
         self._approximation: Approximation | None = None
         self._relative_error: float | None = 0.0 if isinstance(self.route_, Exact | Features) else None

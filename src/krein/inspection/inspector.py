@@ -22,6 +22,7 @@ from krein.kernels.names import kernel_for
 from krein.kernels.validation import check_objects
 from krein.policy import DEFAULT
 from krein.progress import progress_bar
+from krein.threads import using
 
 __all__ = ["inspect"]
 
@@ -36,6 +37,7 @@ CORRECTIONS = {
 IN_DOUBT = "flip"
 
 
+@using(None)
 def inspect(
     X: Any,
     kernel: Any = None,
