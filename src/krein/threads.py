@@ -1,10 +1,10 @@
 """How many threads run: decided here for every fit and every prediction. Ground: knows only the errors.
 
-Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). Everything
-else has one BLAS thread too, but for the factorizations of large matrices (`large_products`): threads of BLAS wait for
-each other in a loop, and where another process takes one of the cores, matrices of 1000 rows took 50 times as long with
-two as with one, and those of 8000 rows 3 times; on an idle machine two are 1.5 times as fast. Limits of BLAS are set
-for the time of a call and restored after it.
+Work that falls into many small tasks runs them side by side, each with one BLAS thread (`each`). All else has one
+BLAS thread too, but for the factorizations of large matrices (`large_products`): threads of BLAS wait for each other in
+a loop, and where another process takes one of the cores, matrices of 1000 rows took 50 times as long with two as with
+one, and those of 8000 rows 3 times; on an idle machine two are 1.5 times as fast. Limits of BLAS are set for the time
+of a call and restored after it.
 """
 
 from __future__ import annotations

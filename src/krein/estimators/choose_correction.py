@@ -1,4 +1,4 @@
-"""The choice of correction="auto" for an indefinite matrix: "flip", unless another has a better validated score.
+"""The choice of correction="auto" for an indefinite matrix: the usual one, unless another has a better validated score.
 
 In: targets and the learner. Out: a function from an approximation to the name of a correction. A sample of rows is
 split into folds. The matrix of all folds but one is corrected on its own and the learner is trained on it. Rows of the
@@ -38,9 +38,11 @@ REPETITIONS = {"svm": 1, "ridge": 3}
 STANDARD_ERRORS = 0.5
 # LIBSVM takes at most LIBSVM_STEPS steps; what has not converged then is scored nevertheless.
 LIBSVM_STEPS = 100_000
-# For similarities as features the sample has FEATURE_ROWS rows. A candidate that is HOPELESS_ERRORS standard errors
-# behind the best one after a fold is not tried in the next.
-FEATURE_ROWS = 2400
+# For similarities as features the sample has FEATURE_ROWS rows, and each half of it is predicted from the other: more
+# rows are scored than in more folds of the same cost. A candidate that is HOPELESS_ERRORS standard errors behind the
+# best one after a fold is not tried in the next.
+FEATURE_ROWS = 4800
+FEATURE_FOLDS = 2
 HOPELESS_ERRORS = 3.0
 # With a given C or alpha, the Gram matrix of "square" is K² / (scale r) with one of these scales, by preference.
 SQUARE_SCALES = (1.0, 0.1, 0.01)
@@ -115,16 +117,19 @@ def choose_for_features(
     """
     tried = [(name, scale) for name in names for scale in (SQUARE_SCALES if name == "square" else (1.0,))]
     scores: list[Array] = [np.empty(0) for _ in tried]
-    for learn, held in features.held_out_folds(y, task, FEATURE_ROWS):
-        squared, share = features.squared_matrices(learn, held), len(features.own) / len(learn)
+    dtype = np.float64 if limits is None else np.float32  # LIBSVM itself holds no more of a matrix
+    for learn, held in features.held_out_folds(y, task, FEATURE_ROWS, FEATURE_FOLDS):
+        share = len(features.own) / len(learn)
+        squared = features.squared_matrices(learn, held, dtype)
         if any(name != "square" for name, _ in tried):
-            K, between = features.own_matrices(learn, held)
+            K, between = features.own_matrices(learn, held, dtype)
             corrected = Corrected(K, share)
         for i, (name, scale) in enumerate(tried):
             if name == "square":
                 G, R, heavier = squared[0] / scale, squared[1] / scale, 1.0
             else:
-                G, R, heavier = corrected.matrix(name), corrected.rows(between, name), share
+                both, heavier = (corrected.matrix(name), corrected.rows(between, name)), share
+                G, R = (features.unit * part.astype(np.float64) for part in both)
             if limits is None:
                 own = np.ones(len(y)) if weights is None else weights
                 guess = _ridge_predictions(G, R, y[learn], own[learn], alpha / heavier)

@@ -198,7 +198,7 @@ def choose_route(
 
 def possible_corrections(n: int, policy: Policy) -> tuple[str, ...]:
     """What correction="auto" chooses from where all similarities of n objects are known."""
-    return ("flip", "clip", "square", "shift") if n <= policy.eigen_rows else ("square", "shift")
+    return ("clip", "flip", "square", "shift") if n <= policy.eigen_rows else ("square", "shift")
 
 
 def _outside(objects: RowPieces, kernel: Kernel, request: dict[str, Any], policy: Policy, scored: bool) -> Route:

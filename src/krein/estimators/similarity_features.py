@@ -240,12 +240,13 @@ class SimilarityFeatures:
             K = self.unit * self.far
             K[np.diag_indices(len(K))] += self.unit * self._shift if self.correction == "shift" else 0.0
             return K
+        F, factor = self.far if some is None else self.far[some], self.factor * self.unit / scale
         if self.correction != "square":
             values, vectors = self._spectrum
-            return np.asarray((vectors * (self.unit * changed(self.correction, values, 0.0)[0])) @ vectors.T)
-        syrk = blas.dsyrk if self.far.dtype == np.float64 else blas.ssyrk
-        far = self.far if some is None else self.far[some]
-        G: Array = syrk(self.factor * self.unit / scale, far.T, trans=1, lower=1)  # far.T is in Fortran's order
+            sizes = changed(self.correction, values, 0.0)[0]
+            F, factor = np.ascontiguousarray(vectors[:, sizes > 0.0] * np.sqrt(sizes[sizes > 0.0])), self.unit
+        syrk = blas.dsyrk if F.dtype == np.float64 else blas.ssyrk
+        G: Array = syrk(factor, F.T, trans=1, lower=1)  # F.T is in Fortran's order
         G = np.asarray(G.T)  # its upper triangle in C's order
         _mirror(G)
         if self.near is not None:
@@ -289,7 +290,7 @@ class SimilarityFeatures:
 
     # -- matrices of held-out rows -----------------------------------------------------------------------------------
 
-    def held_out_folds(self, y: Any, task: str, count: int) -> Iterator[tuple[Indices, Indices]]:
+    def held_out_folds(self, y: Any, task: str, count: int, n_folds: int = FOLDS) -> Iterator[tuple[Indices, Indices]]:
         """Yield (training rows, held-out rows) of a sample of ``count`` rows, landmarks first."""
         n, m = self.far.shape
         rng = stream(self.seed, 52)
@@ -297,13 +298,13 @@ class SimilarityFeatures:
         if len(pilot) < min(n, count):
             others = np.setdiff1d(np.arange(n), pilot)
             pilot = np.concatenate([pilot, rng.choice(others, min(n, count) - len(pilot), replace=False)])
-        for learn, held in folds(y[pilot], task, rng, FOLDS):
+        for learn, held in folds(y[pilot], task, rng, n_folds):
             yield pilot[learn], pilot[held]
 
-    def squared_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
+    def squared_matrices(self, learn: Indices, held: Indices, dtype: Any = np.float64) -> tuple[Array, Array]:
         """Return G(learn, learn) and G(held, learn) of "square", for a machine that is trained on these rows only.
 
-        A held-out row is not a landmark or a neighbour either.
+        A held-out row is not a landmark or a neighbour either. Products are computed in ``dtype``.
         """
         n, m = self.far.shape
         column = np.full(n, -1)
@@ -311,11 +312,11 @@ class SimilarityFeatures:
         columns = column[learn][column[learn] >= 0]
         if not len(columns):
             return np.zeros((len(learn), len(learn))), np.zeros((len(held), len(learn)))
-        A, B = (self.far[np.ix_(some, columns)].astype(np.float64) for some in (learn, held))
-        off = float(np.square(A).sum() - np.square(self.own[self.landmarks[columns]]).sum()) / len(columns)
+        A, B = (self.far[np.ix_(some, columns)].astype(dtype) for some in (learn, held))
+        off = float(np.vdot(A, A) - np.square(self.own[self.landmarks[columns]]).sum()) / len(columns)
         size = math.sqrt(float(np.square(self.own[learn]).mean()) + max(off, 0.0)) or 1.0
         factor = self.unit * len(learn) / (len(columns) * size)
-        G, R = factor * (A @ A.T), factor * (B @ A.T)
+        G, R = (factor * (some @ A.T).astype(np.float64) for some in (A, B))
         if self.near is not None:
             N = self.near.similarities[:, learn]
             own, other = N[learn], N[held]
@@ -325,9 +326,9 @@ class SimilarityFeatures:
                 R += (self.unit / total) * (other @ own.T).toarray()
         return G, R
 
-    def own_matrices(self, learn: Indices, held: Indices) -> tuple[Array, Array]:
-        """K(learn, learn) and K(held, learn), where all of K is known."""
-        K, R = (self.unit * self.far[np.ix_(some, learn)].astype(np.float64) for some in (learn, held))
+    def own_matrices(self, learn: Indices, held: Indices, dtype: Any = np.float64) -> tuple[Array, Array]:
+        """K(learn, learn) and K(held, learn) over ``unit`` in ``dtype``, where all of K is known."""
+        K, R = (self.far[np.ix_(some, learn)].astype(dtype) for some in (learn, held))
         return K, R
 
 

@@ -133,11 +133,10 @@ def ridge_errors(
         y, "regression", PILOT_ROWS
     ):  # all of the sampled rows may have one class
         learn = learn[: max(1, round(share * len(learn)))]
-        G, R = (
-            features.own_matrices(learn, held)
-            if features.correction == "none"
-            else features.squared_matrices(learn, held)
-        )
+        if features.correction == "none":
+            G, R = (features.unit * found for found in features.own_matrices(learn, held))
+        else:
+            G, R = features.squared_matrices(learn, held)
         root = np.sqrt(weights[learn])[:, None]
         values, V = np.linalg.eigh(root * G * root.T)
         right, left = V.T @ (root * y[learn]), (R * root.T) @ V
