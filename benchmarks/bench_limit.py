@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from joblib import cpu_count
 
 from benchmarks.measure import peak_bytes
+from benchmarks.pictures import panels, write
 from benchmarks.runner import Request, Task
 
 COLUMNS = (
@@ -49,10 +51,12 @@ HOOKS = {
 
 
 def tasks(request: Request) -> list[Task]:
-    sets = (("generated", 30_000),) if request.quick else DATA
+    most = request.options.get("most", np.inf)
+    sets = (("generated", 30_000),) if request.quick else [(data, n) for data, n in DATA if n <= most]
     found = []
     for data, n in sets:
         runs = [("krein", 1), ("krein", 2), *((peer, 1) for peer in PEERS)]
+        runs = [run for run in runs if run[1] <= cpu_count()]  # two threads on one core say nothing
         found += [
             Task({"data": data, "n": n, "contender": c, "threads": t}, measure, (data, n, c, t), fresh=True)
             for c, t in runs
@@ -271,6 +275,8 @@ def report(found: list[dict[str, str]], stages: list[dict[str, str]], request: R
         "float64. Seconds of the process, and wall seconds; µs of a predicted row. Bare: distances, products and",
         "exp in NumPy and SciPy's QRs on the same shapes. Score: accuracy (covtype) or R².",
         "",
+        "![The stages of each fit beside its bare arithmetic](limit.png)",
+        "",
         "| data | n | contender | threads | fit s | wall s | predict µs | wall µs | score | blocks x rank | fit / bare "
         "| predict / bare |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
@@ -311,17 +317,9 @@ def report(found: list[dict[str, str]], stages: list[dict[str, str]], request: R
 
 def draw(stages: list[dict[str, str]], path: Path) -> None:
     """The stages of each fit as bars of seconds, and their bare arithmetic beside them."""
-    from krein.plotting import check_matplotlib
-
-    check_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     fits = list(dict.fromkeys((r["data"], r["n"]) for r in stages))
     names = list(dict.fromkeys(r["stage"] for r in stages if r["stage"] != "prediction"))
-    figure = Figure(figsize=(10.0, 1.2 + 1.1 * len(fits)), layout="constrained")
-    FigureCanvasAgg(figure)
-    ax = figure.subplots()
+    figure, (ax,) = panels(1, 10.0, 1.2 + 1.1 * len(fits))
     for k, fit in enumerate(fits):
         left = bare = 0.0
         for c, name in enumerate(names):
@@ -335,4 +333,4 @@ def draw(stages: list[dict[str, str]], path: Path) -> None:
     ax.invert_yaxis()
     ax.set_xlabel("CPU seconds of the fit, one thread")
     ax.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    write(figure, path)

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import scipy.linalg
 from sklearn.metrics.pairwise import rbf_kernel
 
 from benchmarks.measure import peak_bytes, resident_bytes
+from benchmarks.pictures import KREIN, panels, write
 from benchmarks.runner import Request, Task
 
 COLUMNS = (
@@ -38,10 +40,10 @@ WIDE = 2**22
 # The functions of krein.approximation at which a stage begins. A stage inside another counts for both; a function that
 # no longer exists leaves its stage unmeasured.
 HOOKS = {
-    "partition": "clusters", "strengths": "which blocks to keep", "_kept": "which blocks to keep",
-    "choose_landmarks": "landmarks", "_outlook": "bases", "_leading": "bases: directions",
-    "orthonormalise": "bases: QR", "_sample": "bases: pivots", "_inverse": "bases: pseudo-inverses", "_strip": "core",
-    "finish": "trim and store",
+    "partition": "clusters", "coupling_strengths": "which blocks to keep", "kept_couplings": "which blocks to keep",
+    "choose_landmarks": "landmarks", "outside_landmarks": "landmarks", "_sampled_basis": "bases",
+    "leading": "bases: directions", "orthonormal_columns": "bases: QR", "sample_places": "bases: pivots",
+    "inverse_of": "bases: pseudo-inverses", "core_strip": "core", "finish": "trim and store",
 }  # fmt: skip
 
 
@@ -229,6 +231,8 @@ def report(rows: list[dict[str, str]], stages: list[dict[str, str]], request: Re
         "float32, one thread, seconds of the process. Bare: scikit-learn's kernel evaluations on the same shapes and",
         "SciPy's QRs. Plain: one evaluation of as many entries in wide strips. Peak: memory above data and code.",
         "",
+        "![Seconds of each stage beside its bare arithmetic](many.png)",
+        "",
         "| case | n | blocks | rank | seconds | over bare | over plain | held MB | maps MB | peak / held "
         "| psd (proven) | error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |",
@@ -274,4 +278,27 @@ def report(rows: list[dict[str, str]], stages: list[dict[str, str]], request: Re
             f"| {r['case']} | {r['stage']} | {float(r['seconds']):.2f} | {float(r['own_kernel_seconds']):.2f} "
             f"| {float(r['bare_seconds']):.2f} | {ratio} |"
         )
+    draw(stages, request.output / "many.png")
     return "\n".join(lines) + "\n"
+
+
+def draw(stages: list[dict[str, str]], path: Path) -> None:
+    """The stages of the largest builds beside their bare arithmetic."""
+    cases = list(dict.fromkeys(r["case"] for r in stages))[-4:]
+    figure, axes = panels(len(cases), 11.0, 3.4, sharey=True)
+    for ax, case in zip(axes, cases, strict=True):
+        some = [r for r in stages if r["case"] == case and ":" not in r["stage"]]
+        places = np.arange(len(some))
+        for shift, column, colour in ((-0.2, "seconds", KREIN), (0.2, "bare_seconds", "0.6")):
+            label = "krein" if column == "seconds" else "bare arithmetic"
+            ax.barh(places + shift, [float(r[column]) for r in some], 0.38, color=colour, label=label)
+        for k, r in enumerate(some):
+            times = f"  {float(r['ratio']):.1f} times" if r["stage"] in ("bases", "core", "everything") else ""
+            ax.text(float(r["seconds"]), k - 0.2, times, va="center", fontsize=8)
+        ax.set_yticks(places, [r["stage"] for r in some])
+        ax.set_title(case.replace("growth ", "generated, n = "), fontsize=10)
+        ax.set_xlabel("CPU seconds")
+        ax.margins(x=0.25)
+    axes[0].invert_yaxis()
+    axes[0].legend(frameon=False, fontsize=8)
+    write(figure, path)

@@ -6,12 +6,15 @@ many entries, in strips, in the same process.
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 
 from benchmarks.measure import peak_bytes, profiled, resident_bytes, seconds
+from benchmarks.pictures import KREIN, OTHER, THEIRS, panels, write
 from benchmarks.runner import Request, Task
 
 COLUMNS = (
@@ -36,6 +39,8 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
     lines = [
         f"# Growth in n: {BLOCKS} blocks of rank {RANK}, {FEATURES} features, RBF",
         "",
+        "![Seconds of a build, and bytes held and at the peak, over the number of rows](scaling.png)",
+        "",
         "| bases | n | build / plain kernel | held / formula | peak / held | entries / formula |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -48,13 +53,36 @@ def report(rows: list[dict[str, str]], request: Request) -> str:
         )
     lines += ["", "| bases | quantity | exponent of n, fitted | of the last step |", "| --- | --- | ---: | ---: |"]
     for dtype in ("float32", "float64"):
-        mine = [r for r in rows if r["dtype"] == dtype]
-        x = np.log([float(r["n"]) for r in mine])
         for name in ("build_seconds", "bases_seconds", "kernel_seconds", "held_bytes", "peak_bytes"):
-            y = np.log([float(r[name]) for r in mine])
-            last = (y[-1] - y[-2]) / (x[-1] - x[-2])
-            lines.append(f"| {dtype} | {name} | {np.polyfit(x, y, 1)[0]:.2f} | {last:.2f} |")
+            fitted, last = exponents(rows, dtype, name)
+            lines.append(f"| {dtype} | {name} | {fitted:.2f} | {last:.2f} |")
+    draw(rows, request.output / "scaling.png")
     return "\n".join(lines) + "\n"
+
+
+def exponents(rows: list[dict[str, str]], dtype: str, name: str) -> tuple[float, float]:
+    """Return the exponent of n that fits all sizes, and that of the last step."""
+    x, y = (np.log([float(r[c]) for r in rows if r["dtype"] == dtype]) for c in ("n", name))
+    return float(np.polyfit(x, y, 1)[0]), float((y[-1] - y[-2]) / (x[-1] - x[-2]))
+
+
+def draw(rows: list[dict[str, str]], path: Path) -> None:
+    """Time and memory over n, with the exponents of their last steps."""
+    figure, axes = panels(2, 10.5, 4.0)
+    lines = (
+        (("build_seconds", "a build", KREIN), ("kernel_seconds", "its kernel entries alone (scikit-learn)", THEIRS)),
+        (("held_bytes", "held", KREIN), ("peak_bytes", "at the peak", OTHER)),
+    )
+    for ax, named, unit, label in zip(axes, lines, (1.0, 1e6), ("CPU seconds", "MB"), strict=True):
+        for (name, title, colour), (dtype, style) in itertools.product(named, (("float64", "o-"), ("float32", "s--"))):
+            some = [r for r in rows if r["dtype"] == dtype]
+            ax.plot(
+                [float(r["n"]) for r in some], [float(r[name]) / unit for r in some], style, color=colour,
+                label=f"{title}, {dtype}: n^{exponents(rows, dtype, name)[1]:.2f}",
+            )  # fmt: skip
+        ax.set(xscale="log", yscale="log", xlabel="rows n", ylabel=label)
+        ax.legend(frameon=False, fontsize=8, loc="lower right")
+    write(figure, path)
 
 
 def measure(n: int, dtype: str) -> list[dict[str, Any]]:

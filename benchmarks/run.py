@@ -20,8 +20,8 @@ BENCHMARKS = (
     "front", "krein_space",
 )  # fmt: skip
 
-# The options of `curve`, which can be run in parts.
-PARTS = ("only", "least", "most", "contenders")
+# The options of the benchmarks that can be run in parts.
+PARTS = {"curve": ("only", "least", "most", "contenders"), "limit": ("most",)}
 
 
 def main() -> None:
@@ -36,15 +36,15 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="where tables go; by default results/, or build/bench-quick with --quick"
     )
-    part = parser.add_argument_group("parts of a benchmark (curve alone)")
+    part = parser.add_argument_group("parts of a benchmark (curve; --most of limit too)")
     part.add_argument("--only", type=names, help="machines, with commas between: SVC,SVR")
     part.add_argument("--least", type=int, help="the smallest number of rows")
     part.add_argument("--most", type=int, help="the largest number of rows")
     part.add_argument("--contenders", type=names, help="with commas between: krein,scikit-learn")
     arguments = parser.parse_args()
-    parts = {name: getattr(arguments, name) for name in PARTS if getattr(arguments, name)}
-    if parts and arguments.benchmark != "curve":
-        parser.error(f"{', '.join('--' + name for name in parts)}: only `curve` can be run in parts.")
+    parts = {name: value for name in PARTS["curve"] if (value := getattr(arguments, name))}
+    if wrong := parts.keys() - set(PARTS.get(arguments.benchmark, ())):
+        parser.error(f"{', '.join('--' + name for name in sorted(wrong))}: not an option of {arguments.benchmark}.")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(arguments.threads)
     out = arguments.out or HERE.parent / ("build/bench-quick" if arguments.quick else "results")

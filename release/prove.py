@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -66,16 +67,19 @@ def main() -> None:
     print(f"Pythons: {', '.join(found) or 'none'}" + (f"; not found: {', '.join(missing)}" if missing else ""))
     if not found:
         raise SystemExit("No Python to prove it on.")
-    first, last = next(iter(found)), list(found)[-1]
+    last = list(found)[-1]
+    ends = [(PYTHONS[0], "oldest")] * (PYTHONS[0] in found) + [(last, "newest")]
     failures = []
-    for version, versions in [(first, "oldest"), *((version, "newest") for version in found)]:
+    for version, versions in [*ends, *((version, "newest") for version in found if version != last)]:
         title = f"Python {version}, {versions} versions"
-        whole = arguments.tests == "ends" and (versions == "oldest" or version == last)
+        whole = arguments.tests == "ends" and (version, versions) in ends
         tests = () if arguments.tests == "none" else ("tests",) if whole else SOME
+        begun = time.monotonic()
         try:
             prove(wheel, found[version], oldest(wheel) if versions == "oldest" else [], tests, title=title)
         except subprocess.CalledProcessError as error:
             failures.append(f"{title}: {' '.join(map(str, error.cmd))[:120]}")
+        print(f"{title}: {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
     if failures:
         raise SystemExit("FAILED\n" + "\n".join(failures))
     print(f"{wheel} and the source distribution beside it hold on {len(found)} Pythons.")

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+import krein
+
 # By default everybody's tests draw the same examples, with or without CI. `make fuzz` draws new ones at random; what it
 # finds is mended and added to the test as an @example. No deadline: a busy machine is no failure.
 COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -31,11 +33,14 @@ def _data_dir() -> Path | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked ``data`` where there are no data."""
-    if _data_dir() is None:
-        for item in items:
-            if item.get_closest_marker("data"):
-                item.add_marker(pytest.mark.skip(reason=NO_DATA))
+    """Skip what is marked ``data`` where there are no data, and ``clone`` where krein is an installed wheel."""
+    skipped = {} if _data_dir() else {"data": NO_DATA}
+    if not (Path(krein.__file__).resolve().parents[2] / "paper").is_dir():
+        skipped["clone"] = "krein is installed, not a clone"
+    for item in items:
+        for marker, reason in skipped.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import threading
 
+import joblib
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -85,6 +86,7 @@ def large_in_a_task():
         return max(blas_threads())
 
 
+@pytest.mark.skipif(joblib.cpu_count() < 2, reason="needs two cores")
 def test_large_matrices_are_factorized_with_all_threads_of_the_call():
     with threadpool_limits(2, "blas"):
         with threads.large_products(5000):

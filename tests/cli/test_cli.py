@@ -170,7 +170,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
     assert "RBF on digits" in screen.getvalue()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.clone] * (n == "reproduce")) for n in COMMANDS])
 def test_help_of_a_command_does_not_wait_for_scikit_learn(name):
     code = (
         f"import sys; from krein.cli import main; main(['{name}', '--help'], standalone_mode=False); "

@@ -21,6 +21,7 @@ from krein.cli import main
 from paper import errors, reproduce
 from paper import protocol as paper
 
+pytestmark = pytest.mark.clone
 KEY = ("dataset", "kernel", "part", "seed")
 PIECES = ["cell", "published", "tabled", "mem", "rule"]  # of one cell of the errors
 

@@ -19,7 +19,7 @@ from benchmarks.runner import read_csv
 from krein.cli import main
 from paper import protocol as paper
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+pytestmark = [pytest.mark.clone, pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")]
 LIMIT = 900.0  # seconds for what takes a few, on a busy machine
 ONE_CELL = ("errors", "--datasets", "artificial1", "--kernels", "poly", "--quick")  # four pieces
 

@@ -172,7 +172,7 @@ def test_a_client_that_is_closed_in_the_middle(monkeypatch):
         return visit(self, *args, **options)
 
     monkeypatch.setattr(OnDask, "visit", closing)
-    with client(1, processes=False), pytest.raises(ResourceError, match=r"cluster went away.*Start it again"):
+    with client(1, processes=False), pytest.raises(ResourceError, match=r"(?s)cluster went away.*Start it again"):
         fitted("ridge", rows())
 
 

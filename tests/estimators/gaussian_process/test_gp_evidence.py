@@ -42,7 +42,7 @@ def test_targets_without_noise_are_climbed_and_the_end_is_told(seed):
     theirs = reference(ConstantKernel(1.0) * RBF(1.0) + WhiteKernel(1.0), X, y)
     assert model.log_marginal_likelihood_value_ > theirs.log_marginal_likelihood_value_ + 100.0
     X_new = np.random.default_rng(9).uniform(-1, 1, size=(50, 2))
-    np.testing.assert_allclose(model.predict(X_new), X_new[:, 0] + X_new[:, 1] ** 2, atol=1e-3)
+    np.testing.assert_allclose(model.predict(X_new), X_new[:, 0] + X_new[:, 1] ** 2, atol=3e-3)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a parameter at a bound
