@@ -319,7 +319,7 @@ def draw(stages: list[dict[str, str]], path: Path) -> None:
     """The stages of each fit as bars of seconds, and their bare arithmetic beside them."""
     fits = list(dict.fromkeys((r["data"], r["n"]) for r in stages))
     names = list(dict.fromkeys(r["stage"] for r in stages if r["stage"] != "prediction"))
-    figure, (ax,) = panels(1, 10.0, 1.2 + 1.1 * len(fits))
+    figure, (ax,) = panels(1, 10.0, 1.8 + 1.1 * len(fits))
     for k, fit in enumerate(fits):
         left = bare = 0.0
         for c, name in enumerate(names):
@@ -332,5 +332,5 @@ def draw(stages: list[dict[str, str]], path: Path) -> None:
     ax.set_yticks(range(len(fits)), [f"{data}\n{int(n):,} rows" for data, n in fits])
     ax.invert_yaxis()
     ax.set_xlabel("CPU seconds of the fit, one thread")
-    ax.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     write(figure, path)

@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import krein
 from krein.arrays import seed_from
-from krein.errors import KernelError
+from krein.errors import InputError, KernelError
 from krein.estimators import choose_correction, expensive_similarities, route, similarity_features, similarity_ridge
 from krein.estimators.route import ByScore, Exact, Features, Given, choose_route
 from krein.estimators.similarity_features import LandmarkScore, NeighbourExpansion, SimilarityFeatures
@@ -545,6 +545,23 @@ def families(n: int, seed: int = 0) -> tuple[list[str], Any]:
     return list(found), np.array(list(found.values()))
 
 
+def test_where_memory_does_not_suffice_for_blocks_it_is_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    S, y = families(700)
+    costs(monkeypatch, 1e-3)
+    policy = krein.Policy(exact_rows=50, matrix_seconds=1e-4, matrix_memory=8.0 * 700**2)
+    blocks = krein.KernelRidgeClassifier(kernel=EDIT, policy=policy, random_state=0).fit(S, y)
+    assert blocks.route_.neighbours
+    less = krein.Policy(exact_rows=50, matrix_seconds=1e-4, matrix_memory=8.0 * 200**2)
+    with krein.counting() as spent:
+        sample = krein.KernelRidgeClassifier(kernel=EDIT, policy=less, random_state=0).fit(S, y)
+    assert "more than policy.matrix_memory" in sample.route_.why
+    assert not sample.route_.neighbours
+    assert sample.route_.n_landmarks == 199  # 8 bytes for each pair of 200 objects
+    assert spent.n_evaluations <= 1.05 * 200**2 / 2 + 700
+    with pytest.raises(InputError, match="too small for so many classes"):
+        krein.SVC(kernel=EDIT, policy=less, random_state=0).fit(S, np.arange(700) % 150)
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_sample_compared_whole_is_the_machine_on_these_objects_alone(
     machine: Any, monkeypatch: pytest.MonkeyPatch
@@ -730,11 +747,11 @@ def test_memory_limits_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert routed(enough).n_landmarks == 3000
     assert (routed(less).n_landmarks, routed(less).neighbours) == (1000, False)
     third = krein.SVC(policy=krein.Policy(matrix_memory=4.0 * 3000 * 1000 - 1))  # 999 landmarks: too few
-    assert routed(third).request["coupling"] == "landmark"
+    assert (routed(third).n_pairs, routed(third).neighbours) == (749_999, False)  # a sample, 8 bytes a pair of objects
     costs(monkeypatch, 1.0)
     room = 8.0 * 3000**2  # of the Gram matrix with neighbours
     assert routed(krein.SVC(policy=krein.Policy(matrix_memory=room))).neighbours
-    assert routed(krein.SVC(policy=krein.Policy(matrix_memory=room - 1))).request["coupling"] == "landmark"
+    assert not routed(krein.SVC(policy=krein.Policy(matrix_memory=room - 1))).neighbours
 
 
 def test_a_correction_that_was_asked_for_has_to_be_possible(monkeypatch: pytest.MonkeyPatch) -> None:

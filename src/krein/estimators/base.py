@@ -545,7 +545,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _taking_part(self, objects: Any, kernel: Kernel, targets: Any) -> tuple[Any, Any]:
         """Return the objects that take part, and their places: all, or a sample where similarities are expensive."""
         route = self.route_
-        if not (isinstance(route, Features) and route.neighbours) or self._tuned:
+        if not (isinstance(route, Features) and route.n_pairs) or self._tuned:
             return objects, slice(None)
         objects, _ = check_objects(objects, kernel)
         Evaluator(kernel).check_similarity(objects, whole=False)
@@ -554,6 +554,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             kernel,
             objects,
             route.n_pairs,
+            route.neighbours,
             chooser.targets,
             chooser.task,
             seed_from(self.random_state),

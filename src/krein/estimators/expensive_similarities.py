@@ -7,8 +7,8 @@ few hundred objects is compared whole. Its similarities are part of what follows
 The other objects take no part.
 
 *Neighbours.* All objects take part, by their similarities to landmarks and within small blocks of like objects. That is
-better where objects come in families. It is taken if the pilot's blocks hold more of what landmarks leave unexplained
-than any pairs would, and the sample has no better score on held-out rows of the pilot.
+better where objects come in families. It is taken if memory suffices, the pilot's blocks hold more of what landmarks
+leave unexplained than any pairs would, and the sample has no better score on held-out rows of the pilot.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from krein.arrays import Array, Indices, stream
+from krein.errors import InputError
 from krein.estimators.choose_correction import preferred
 from krein.estimators.kernel_matrix import fill_symmetric
 from krein.estimators.similarity_features import (
@@ -65,9 +66,9 @@ class Shares:
 
 
 def expensive_features(
-    kernel: Kernel, objects: Any, n_pairs: int, targets: Array, task: str, seed: int, verbose: int = 0
+    kernel: Kernel, objects: Any, n_pairs: int, neighbours: bool, targets: Array, task: str, seed: int, verbose: int = 0
 ) -> tuple[SimilarityFeatures, Indices | None, str]:
-    """Return the features, the places of the sample if there is one, and why."""
+    """Return the features, the places of the sample if there is one, and why; without ``neighbours`` it is a sample."""
     evaluator = Evaluator(kernel)
     own = np.asarray(evaluator.diag(objects), dtype=np.float64)
     n, shares = len(own), Shares(len(own), n_pairs)
@@ -77,7 +78,15 @@ def expensive_features(
     K = fill_symmetric(kernel, first, unit, verbose=verbose, names=order)
     pilot = SimilarityFeatures(kernel, first, np.arange(p), K, own[order[:p]] / unit, unit, None, seed)
     labels = _labels(targets) if task == "classification" else None
-    if labels is not None and shares.sample < min(n, CLASS_OBJECTS * len(np.unique(labels))):
+    too_many = labels is not None and shares.sample < min(n, CLASS_OBJECTS * len(np.unique(labels)))
+    if too_many and not neighbours:
+        raise InputError(
+            f"{n} objects with expensive similarities are learned from a sample of {shares.sample}, which is too small "
+            "for so many classes. Raise Policy.matrix_memory, or join classes."
+        )
+    if not neighbours:
+        families, why = False, "blocks of like objects would take more than policy.matrix_memory"
+    elif too_many:
         families, why = True, "there are too many classes for a sample"
     else:
         families, why = _families(pilot, targets[order[:p]], task, shares, n)

@@ -98,7 +98,7 @@ class Features:
 
     n_landmarks: int  # at most; all objects where every similarity is used
     gram_rows: int  # a dual of no more rows is solved on a Gram matrix, a larger one on the features
-    neighbours: bool = False  # whether similarities to near objects are features too
+    neighbours: bool = False  # whether similarities to near objects may be features too
     why: str = ""
     corrections: tuple[str, ...] = ("square",)  # what correction="auto" chooses from, the one in case of doubt first
     n_pairs: int = 0  # about so many similarities are evaluated, where they are expensive
@@ -125,9 +125,9 @@ def choose_route(
     9. The machine has a target, the kernel is not psd and all similarities are affordable: similarities to all objects
        (`Features`). Up to ``policy.eigen_rows`` rows they can be clipped and flipped; with more "square" and "shift"
        are left.
-    10. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks are features
-       (`Features`); else, and where that would take too much memory, coupling="landmark", which takes the fewest
-       similarities (`Given`). Rows of tables and of given matrices, whose similarities are cheap, skip the latter.
+    10. Objects have no vectors: with a target and a kernel that is not psd, similarities to landmarks or within a
+       sample are features (`Features`); else coupling="landmark", which takes the fewest similarities (`Given`). Rows
+       of tables and of given matrices, whose similarities are cheap, skip the latter.
     11. There is a target: blocks and rank are chosen by a validated score (`ByScore`).
     12. Else ``policy.plain_shape`` (`Given`).
 
@@ -179,8 +179,8 @@ def choose_route(
         if machine.correction in ("auto", *possible) or (small and (weighed or machine.correction == "krein")):
             return Features(n, cost.gram_rows, False, f"{cost.why}, so all are used", possible)
     if not vectors:
-        if learns and not psd and machine.correction in ("auto", "square") and (found := cost.landmarks) is not None:
-            return found
+        if learns and not psd and machine.correction in ("auto", "square"):
+            return cost.landmarks
         if has_only_similarities(objects, kernel):
             why = "each similarity of objects without vectors may be expensive"
             return Given(request | {"coupling": "landmark"}, why)
@@ -258,21 +258,22 @@ class _Cost:
         return f"all similarities of {n} objects take about {self.seconds * n * n:.2g} s and {4e-9 * n * n:.2g} GB"
 
     @property
-    def landmarks(self) -> Features | None:
-        """The largest affordable number of landmarks, with neighbours if that is small; None if memory is too small."""
+    def landmarks(self) -> Features:
+        """The largest affordable number of landmarks; if that is small, the affordable number of pairs."""
         n, policy = self._n, self._policy
         most = int(min(policy.landmark_share * n, policy.matrix_memory / (4 * n)))
         cheap = int(min(most, policy.matrix_seconds / (self.seconds * n)))
         spent = f"a similarity takes {1e6 * self.seconds:.2g} microseconds"
         if cheap >= policy.fewest_landmarks:
             return Features(cheap, self.gram_rows, False, f"{spent}, so {cheap} of {n} objects are landmarks")
-        if 8.0 * n * n > policy.matrix_memory:  # neighbours need a Gram matrix in double precision
-            return None
         usual = min(policy.expensive_share * n * n, (policy.expensive_landmarks + BLOCK_ROWS) * n)
         pairs = int(min(most * n, max(policy.matrix_seconds / self.seconds, usual)))
+        blocks = 8.0 * n * n <= policy.matrix_memory  # neighbours need a Gram matrix in double precision
+        if not blocks:
+            pairs = int(min(pairs, policy.matrix_memory / 16.0))  # so does a sample
         few = Shares(n, pairs).landmarks
         why = f"{spent}, so {pairs / n**2:.1%} of all are evaluated"
-        return Features(few, self.gram_rows, True, why, n_pairs=pairs)
+        return Features(few, self.gram_rows, blocks, why, n_pairs=pairs)
 
 
 def announce_cost(machine: Any, route: Route, objects: Any, kernel: Kernel) -> None:
