@@ -101,13 +101,13 @@ def test_balanced_weights_let_every_column_count_the_same(power):
     fit = table(400, 0.2).assign(same=1.0)
     kernel = krein.Gower(weights="balanced", power=power).bind(fit)
     parts = []
-    for name, weight in zip(fit.columns, kernel.weights, strict=True):
+    for name, weight in zip(fit.columns, kernel.balance, strict=True):
         one = fit[[name]].dropna()
         parts.append(weight * (1.0 - krein.Gower(power=power).bind(one)(one)).mean())
     assert parts[-1] == 0.0
     assert np.allclose(parts[:-1], np.mean(parts[:-1]), rtol=0.05)  # the weights come from a sample of pairs
-    assert np.isclose(np.mean(kernel.weights), 1.0)
-    assert np.isclose(kernel.typical, sum(parts) / sum(kernel.weights), rtol=0.05)
+    assert np.isclose(np.mean(kernel.balance), 1.0)
+    assert np.isclose(kernel.typical, sum(parts) / sum(kernel.balance), rtol=0.05)
 
 
 def test_a_product_over_columns_learns_an_interaction_that_a_sum_does_not():

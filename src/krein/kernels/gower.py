@@ -14,7 +14,7 @@ only x has, a term that depends on x alone, and a matrix product takes it away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -56,7 +56,7 @@ class Gower(Kernel):
         Weights of the columns: by name, or by position in an array, where columns that are not named have weight 1; or
         one number per column. None is 1 for each. With "balanced" every column contributes the same to the mean
         dissimilarity of two rows of the fit. Without it, categories outweigh numbers, which seldom differ by their
-        range.
+        range. A Gaussian process learns given numbers as it learns length scales, and ``decay`` in any case.
     categorical_features : sequence of str or int, default=()
         Columns of numbers that are categories, by name or position.
     distance : bool, default=False
@@ -67,9 +67,9 @@ class Gower(Kernel):
     power : float, default=1.0
         The similarity of two numbers is 1 - (|x - y| / range)^power, with a power above 0 and at most 2. With
         ``power=2`` and ``decay`` the kernel is Gaussian in the numbers.
-    columns, lows, spans, has_missing, typical
-        The columns of the fit, the smallest value of each and its range, whether a value is missing, and the mean of
-        1 - s; they are set when the kernel is bound to data.
+    columns, lows, spans, has_missing, typical, balance
+        The columns of the fit, the smallest value of each and its range, whether a value is missing, the mean of
+        1 - s, and the weights of the columns where no numbers are given; they are set when the kernel is bound to data.
 
     Examples
     --------
@@ -91,6 +91,7 @@ class Gower(Kernel):
     spans: tuple[float, ...] = ()
     has_missing: bool = True
     typical: float = 1.0
+    balance: tuple[float, ...] = ()
 
     compares: ClassVar[str] = "tables"
 
@@ -119,10 +120,11 @@ class Gower(Kernel):
         object.__setattr__(self, "dissimilar", bool(self.distance))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "categorical_features", tuple(chosen))
+        object.__setattr__(self, "decay", None if self.decay is None else float(self.decay))
 
     def __repr__(self) -> str:
         given = {
-            "weights": self.weights if len(set(self.weights or ())) > 1 else None,
+            "weights": self.weights,
             "categorical_features": self.categorical_features,
             "distance": self.distance,
             "decay": self.decay,
@@ -169,9 +171,11 @@ class Gower(Kernel):
         if self.weights == "balanced":  # weights of 1 in the mean; a column of equal values counts for nothing
             weights = np.divide(1.0, means, out=np.zeros(len(means)), where=means > 0.0)
             weights = weights / weights.mean() if weights.any() else np.ones(len(means))
+        given = isinstance(self.weights, tuple)
         return replace(
             self,
-            weights=tuple(weights.tolist()),
+            weights=tuple(weights.tolist()) if given else self.weights,
+            balance=() if given else tuple(weights.tolist()),
             columns=columns,
             lows=tuple(lows.tolist()),
             spans=tuple(spans.tolist()),
@@ -217,7 +221,7 @@ class Gower(Kernel):
                 f"{', '.join(unknown[:8]) or 'none'} of its columns are unknown. Pass the columns of the fit."
             )
         numbers, codes = [], []
-        for column, low, span, weight in zip(self.columns, self.lows, self.spans, self.weights, strict=True):
+        for column, low, span, weight in zip(self.columns, self.lows, self.spans, self._each_weight, strict=True):
             i = place[column.name]
             values = _translated(rows.values[:, i], rows.columns[i], column)
             if column.kind == "category":
@@ -232,11 +236,40 @@ class Gower(Kernel):
             self.power,
         )
 
+    def column_parts(self, X: Any) -> Iterator[tuple[Array, Array | float]]:
+        """Yield w_j m_j m_j d_j and w_j m_j m_j among all rows, one column of positive weight after the other."""
+        rows = self.encoded(X)
+        assert self.columns is not None
+        places = {"category": 0, "number": 0}
+        for column, weight in zip(self.columns, self._each_weight, strict=True):
+            kind = "category" if column.kind == "category" else "number"
+            at = places[kind]
+            places[kind] += 1
+            if weight == 0.0:
+                continue
+            if kind == "category":
+                codes = rows.codes[:, at]
+                apart = weight * (codes[:, None] != codes)
+            else:
+                numbers = rows.numbers[:, at]
+                apart = np.abs(numbers[:, None] - numbers) ** self.power
+            if rows.present is None:
+                yield apart, weight
+            else:
+                present = rows.present[:, at + (kind == "category") * rows.numbers.shape[1]]
+                both = np.outer(present, present)
+                yield apart * both, weight * both
+
+    @property
+    def _each_weight(self) -> tuple[float, ...]:
+        """The weight of each column of the fit."""
+        return self.weights if isinstance(self.weights, tuple) else self.balance
+
     @property
     def _split_weights(self) -> tuple[Array, Array]:
         """The weights of columns of numbers, and of categories."""
         assert self.columns is not None
-        each = zip(self.columns, self.weights, strict=True)
+        each = zip(self.columns, self._each_weight, strict=True)
         pairs = [(column.kind == "category", weight) for column, weight in each]
         return tuple(np.array([w for category, w in pairs if category is kind]) for kind in (False, True))  # type: ignore[return-value]
 

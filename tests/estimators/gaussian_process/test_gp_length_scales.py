@@ -138,3 +138,58 @@ def test_two_thousand_rows_have_scikit_learns_optimum():
         Matern([1.0] * 3, nu=2.5), policy=krein.Policy(process_learning_rows=2000)
     ).fit(X, y)
     assert process.log_marginal_likelihood_value_ == pytest.approx(reference.log_marginal_likelihood_value_, abs=0.05)
+
+
+def mixed(n, missing, seed=0):
+    """Rows of two numbers and two categories; the target is a function of the first of each."""
+    rng = np.random.default_rng(seed)
+    x, letters = rng.normal(size=(n, 2)), rng.choice(list("abc"), size=(n, 2))
+    y = np.sin(2.0 * x[:, 0]) + (letters[:, 0] == "a") + 0.1 * rng.normal(size=n)
+    table = [[x[i, 0], letters[i, 0], x[i, 1], letters[i, 1]] for i in range(n)]
+    for i, j in zip(*np.nonzero(rng.random((n, 4)) < missing), strict=True):
+        if j > 0:  # a row without any value is refused
+            table[i][j] = None
+    return table, y
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weights": [1.0] * 4},
+        {"weights": {"0": 2.0}, "distance": True},
+        {"weights": [1.0, 2.0, 1.0, 4.0], "decay": 2, "power": 2.0},
+        {"weights": [1.0, 0.0, 3.0, 0.5], "decay": 1.0, "power": 0.5},
+        {"weights": "balanced", "decay": 3.0},
+    ],
+    ids=repr,
+)
+def test_the_gradient_by_the_weights_of_columns_is_that_of_differences(options, missing):
+    table, _ = mixed(30, missing)
+    rng = np.random.default_rng(1)
+    W = rng.normal(size=(30, 30))
+    W = W + W.T
+    at = AsSklearn(krein.Gower(**options).bind(table))
+    K, gradient = covariance_and_gradient(at, table)
+    np.testing.assert_array_equal(K, at.kernel(table))
+    learned = 0 if options["weights"] == "balanced" else sum(w > 0.0 for w in at.kernel.weights)
+    assert len(at.theta) == learned + ("decay" in options)
+    found = gradient(W)
+    for i, step in enumerate(1e-5 * np.eye(len(at.theta))):
+        up, down = (np.vdot(W, at.clone_with_theta(at.theta + sign * step)(table)) for sign in (1.0, -1.0))
+        assert found[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_weights_of_columns_are_learned():
+    table, y = mixed(220, 0.0)
+    start = krein.Gower(weights=[1.0] * 4, decay=2.0, power=2.0)
+
+    def fitted(optimizer):
+        machine = krein.GaussianProcessRegressor(start, optimizer=optimizer, alpha=0.01, random_state=0)
+        return machine.fit(table[:120], y[:120])
+
+    plain, learned = fitted(None), fitted("fmin_l_bfgs_b")
+    weights = np.array(learned.kernel_.k1.k2.kernel.weights)
+    assert weights[[0, 1]].min() > 10.0 * weights[[2, 3]].max()
+    assert learned.log_marginal_likelihood_value_ > plain.log_marginal_likelihood_value_
+    assert learned.score(table[120:], y[120:]) > max(0.9, plain.score(table[120:], y[120:]))

@@ -23,6 +23,7 @@ from krein.kernels import (
     RBF,
     Evaluator,
     FromCallable,
+    Gower,
     Kernel,
     Laplacian,
     Matern,
@@ -56,8 +57,9 @@ __all__ = [
     "with_noise",
 ]
 
-# Parameters of krein kernels that are scales and can be learned. A tuple of numbers is as many parameters.
-LEARNED_PARAMETERS = ("gamma", "rho", "factor", "length_scale", "alpha", "periodicity")
+# Parameters of krein kernels that are scales and can be learned. A tuple of numbers is as many parameters; weights of 0
+# stay 0.
+LEARNED_PARAMETERS = ("gamma", "rho", "factor", "length_scale", "alpha", "periodicity", "weights", "decay")
 # Step of central differences in log(parameter). Their error is about LOG_STEP² + 1e-16 / LOG_STEP.
 LOG_STEP = 1e-5
 ZERO = sk.ConstantKernel(0.0, "fixed")
@@ -158,7 +160,7 @@ def _open(kernel: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...]
         if field.name in LEARNED_PARAMETERS and isinstance(value, float):
             found.append(((*path, field.name), value))
         elif field.name in LEARNED_PARAMETERS and isinstance(value, tuple):
-            found += [((*path, field.name, str(i)), each) for i, each in enumerate(value)]
+            found += [((*path, field.name, str(i)), each) for i, each in enumerate(value) if each > 0.0]
         elif isinstance(value, Kernel | tuple):
             found += _open(value, (*path, field.name))
     return found
@@ -216,6 +218,8 @@ def _covariance(kernel: Any, X: Any) -> tuple[Any, Gradient]:
     if isinstance(kernel, AsSklearn) and _is_exponential(kernel.kernel):
         K = kernel(X)
         return K, lambda W: np.array([np.vdot(W, xlogy(K, K))])
+    if isinstance(kernel, AsSklearn) and type(kernel.kernel) is Gower:
+        return _gower(X, kernel.kernel)
     if isinstance(kernel, AsSklearn) and not is_sparse(X):
         if type(kernel.kernel) is Periodic:
             return _periodic(X, kernel.kernel)
@@ -287,6 +291,25 @@ def _periodic(X: Any, kernel: Periodic) -> tuple[Array, Gradient]:
     K = squareform(value)
     np.fill_diagonal(K, 1.0)
     return K, lambda W: np.array([np.vdot(W, squareform(each)) for each in slopes])
+
+
+def _gower(X: Any, kernel: Gower) -> tuple[Array, Gradient]:
+    """Columns are compared again for the gradient, one at a time, rather than held."""
+    K, d = kernel(X), replace(kernel, decay=None, distance=True)(X)
+    rate = None if kernel.decay is None else kernel.decay / kernel.typical
+
+    def gradient(W: Array) -> Array:
+        by_decay = [] if rate is None else [-rate * np.vdot(W, d * K)]
+        if not isinstance(kernel.weights, tuple):
+            return np.array(by_decay)
+        # d = D / S has the slope (D_j - d S_j) / S in log w_j, D and S being sums over the columns
+        total = sum((shared for _, shared in kernel.column_parts(X)), start=0.0)
+        by_d = (1.0 if kernel.distance else -1.0) if rate is None else -rate * K
+        P = np.divide(W * by_d, total, out=np.zeros_like(K), where=total > 0.0)
+        by_weight = [np.vdot(P, apart) - np.sum(P * d * shared) for apart, shared in kernel.column_parts(X)]
+        return np.array([*by_weight, *by_decay])
+
+    return K, gradient
 
 
 # -- a kernel object of scikit-learn as a krein kernel -----------------------------------------------------------------
