@@ -52,7 +52,9 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     for (title, _), top, bottom in zip(PANELS.values(), axes[0], axes[-1], strict=True):
         top.set_title(title, fontsize=11)
         bottom.set_xlabel("rows n")
-    figure.legend(handles=legend({r["contender"] for r in done}), loc="outside upper center", ncols=6, frameon=False, fontsize=10)
+    figure.legend(
+        handles=legend({r["contender"] for r in done}), loc="outside upper center", ncols=6, frameon=False, fontsize=10
+    )
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
 
 
