@@ -283,9 +283,7 @@ def test_sizes_are_read_as_people_write_them() -> None:
     assert [parse_value(None, None, t) for t in ("3", "0.5", "true", "none", "loo")] == [3, 0.5, True, None, "loo"]
 
 
-@pytest.mark.parametrize(
-    "name", ["demo", "fit", "predict", "bench", pytest.param("reproduce", marks=pytest.mark.clone)]
-)
+@pytest.mark.parametrize("name", ["demo", "fit", "predict", pytest.param("reproduce", marks=pytest.mark.clone)])
 def test_help_keeps_the_lines_of_its_examples(name: str) -> None:
     text = krein_(name, "--help").stdout
     assert f"\n    krein {name} " in text.replace("      krein", "    krein")
@@ -294,19 +292,17 @@ def test_help_keeps_the_lines_of_its_examples(name: str) -> None:
 
 def test_the_demo_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    from krein.cli import demo as command
-    from krein.cli import demo_experiment as demo
+    from krein.cli import demo
 
-    size = demo.Size(digits=120, mixture=100, n_blocks=3, rank=5, chosen=100)
-    cell = demo._cell(next(demo._data(size, 0)), demo.KERNELS[0], size, 0)
-    monkeypatch.setattr(demo, "run", lambda *_: demo.Demo((cell,), None, ("a note",)))
-    monkeypatch.setattr(demo, "pictures", lambda *_: {tmp_path / "a.png": "a picture"})
-    monkeypatch.setattr(command, "_report", lambda *_: (tmp_path / "report.html", "a page"))
-    facts = json.loads(krein_("demo", "--json", "--output", tmp_path).stdout)
-    assert (facts["notes"], facts["report"]) == (["a note"], str(tmp_path / "report.html"))
-    assert facts["cells"][0]["rows"] == 120
-    assert facts["cells"][0]["shared"]["error"] == cell.shared.error.relative
-    assert facts["cells"][0]["pairwise"]["n_negative"] == cell.pairwise.n_negative
+    monkeypatch.setattr(demo, "QUICK", demo.Size(120, 100, 3, 5, 100, 60))
+    facts = json.loads(krein_("demo", "--quick", "--json", "--seed", "2", "--output", tmp_path).stdout)
+    assert [(c["rows"], c["kernel"]) for c in facts["cells"][3:5]] == [(120, "TL1"), (100, "RBF")]
+    expected, _ = demo.compare(demo.mixture(100, 2), krein.RBF(), 3, 5, 2)
+    assert facts["cells"][4]["shared"]["error"] == expected["shared"]["error"]
+    assert facts["cells"][4]["pairwise"]["n_negative"] == expected["pairwise"]["n_negative"]
+    assert all(isinstance(note, str) for note in facts["notes"])
+    assert sorted(facts["pictures"]) == [str(tmp_path / "kernel-matrix.png"), str(tmp_path / "spectrum.png")]
+    assert facts["report"] == str(tmp_path / "report.html")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no head")
