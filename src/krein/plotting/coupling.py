@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from krein.approximation import Approximation
 from krein.arrays import Array
 from krein.factorization import Factorization
-from krein.factorization.core import is_dense
 from krein.plotting.canvas import approximation_of, axes_for
+from krein.report.fitted import block_norms
 
 __all__ = ["CoreDisplay"]
 
@@ -37,15 +37,7 @@ class CoreDisplay:
     @classmethod
     def from_factorization(cls, factorization: Factorization, *, ax: Any = None) -> CoreDisplay:
         """Draw the norms of all c x c blocks of the core."""
-        f, c = factorization, factorization.n_blocks
-        norms = np.zeros((c, c))
-        if not is_dense(f.core):
-            for i, j, block in f.core.blocks():
-                norms[i, j] = norms[j, i] = np.linalg.norm(block)
-        else:
-            for i, (_, left) in enumerate(f.spans):
-                for j, (_, right) in enumerate(f.spans):
-                    norms[i, j] = np.linalg.norm(f.core[left, right])
+        norms = block_norms(factorization)
         return cls(norms=norms, dropped=norms == 0.0).plot(ax=ax)
 
     @classmethod

@@ -9,8 +9,8 @@ from typing import Any
 
 from krein.errors import InputError
 from krein.report import charts, fitted, inspected
-from krein.report.charts import Bar
-from krein.report.markup import Cell, facts, fixed, plain, table
+from krein.report.charts import Held
+from krein.report.markup import facts, plain
 from krein.report.meanings import MEANINGS
 
 __all__ = ["report", "write"]
@@ -123,10 +123,9 @@ def _time(found: Any, fit: fitted.Fitted | None, seconds: dict[str, float]) -> s
     known = sorted(((name, t) for name, t in known if t > 0.0), key=lambda stage: -stage[1])
     if not known:
         return ""
-    rows: list[list[Cell]] = [[(name, name), (t, fixed(t))] for name, t in known]
-    bars = [Bar(f"{name}, {fixed(t)} s", t, f"{name}: {fixed(t)} s") for name, t in known]
-    held = table("Stages", [("stage", "Stage"), ("seconds", "Seconds")], rows)
-    return charts.bars("time", "Stages, the slowest first", "Seconds of wall time.", bars, "seconds", held, log=True)
+    columns = [("stage", "Stage"), ("seconds", "Seconds")]
+    held = Held("time", "Stages, the slowest first", "Seconds of wall time.", columns, known, "Stages")
+    return charts.bars(held, "seconds", log=True)
 
 
 def _glossary(body: str) -> str:
