@@ -145,7 +145,7 @@ def test_texts_are_compared_as_texts(tmp_path: Path) -> None:
         (["fit", "{iris}"], "Which column is to be learned? Give --target, one of a, b, c, d, species."),
         (["fit", "{iris}", "--target", "petal"], "There is no column 'petal'"),
         (["fit", "{iris}x", "--target", "a"], "is not a file"),
-        (["fit", "{iris}", "--target", "species", "--max-memory", "lots"], "is not a number of bytes"),
+        (["fit", "{iris}", "--target", "species", "--max-memory", "lots"], "--max-memory must be a number of bytes"),
         (["fit", "{iris}", "--target", "species", "-p", "C"], "must be of the form name=value"),
         (["fit", "{iris}", "--target", "species", "-p", "C=-1"], "C"),
         (["fit", "{iris}", "--target", "species", "-p", "mood=1"], "has no parameter mood"),
@@ -277,9 +277,12 @@ def test_folds_do_not_repeat_a_warning(iris: Path) -> None:
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
+    import click
+
     from krein.cli.options import parse_bytes, parse_value
 
-    assert [parse_bytes(None, None, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7.0]
+    option = click.Option(["--max-memory"])
+    assert [parse_bytes(None, option, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7]
     assert [parse_value(None, None, t) for t in ("3", "0.5", "true", "none", "loo")] == [3, 0.5, True, None, "loo"]
 
 

@@ -121,9 +121,8 @@ def _objects_and_kernel(
         TABLE_KERNELS,
         check_scale,
         comparable_objects,
-        table_kernel,
+        kernel_of_columns,
         text_column,
-        text_kernel,
     )
     from krein.tables.reading import is_text
 
@@ -139,15 +138,12 @@ def _objects_and_kernel(
     params = given.get("kernel_params", {})
     text = text_column(frame, kernel)
     if text is not None:
-        return (
-            comparable_objects(frame, text, None, False),
-            text_kernel(kernel, params),
-            options.unused_columns(frame, text, kernel),
-        )
+        objects, similarity = comparable_objects(frame, text, None, False), kernel_of_columns(kernel, params)
+        return objects, similarity, options.unused_columns(frame, text, kernel)
     frame, left_out = usable_columns(frame)
     if kernel in TABLE_KERNELS:
         encoder = mixed_encoder_for(frame)
-        return encoder(frame), table_kernel(kernel, params), (*left_out, *encoder.notes)
+        return encoder(frame), kernel_of_columns(kernel, params), (*left_out, *encoder.notes)
     check_scale(kernel, scale)
     encoder = encoder_for(frame, scale)
     X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)

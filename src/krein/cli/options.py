@@ -38,19 +38,13 @@ __all__ = [
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
-UNITS = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 
 
-def parse_bytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
+def parse_bytes(_context: Any, parameter: click.Parameter, value: str | None) -> float | None:
     """Return 500MB, 2GiB or 1e9 as a number."""
-    if value is None:
-        return None
-    text = value.strip().lower()
-    number = text.rstrip("bgikm ")
-    try:
-        return float(number) * UNITS[text[len(number) :].strip()]
-    except (ValueError, KeyError):
-        raise click.BadParameter(f"{value!r} is not a number of bytes; write 500MB, 2GiB or 1e9.") from None
+    from krein.pieces.opening import bytes_from
+
+    return bytes_from(value, parameter.opts[0])
 
 
 def parse_settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> dict[str, Any]:

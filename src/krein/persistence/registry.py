@@ -1,7 +1,8 @@
 """The fixed list of what a model file may hold: each class with how it is taken apart and put together again.
 
-A new estimator or value is one line below. Nothing else is ever constructed, whatever a file says; what is put together
-goes through its own checks, its fields are compared with their annotations, and what must fit together is made sure of.
+On it are the estimators and kernels that their rooms list in ``__all__``, and the values listed below. Nothing else is
+ever constructed, whatever a file says. What is put together goes through its own checks, its fields are compared with
+their annotations, and what must fit together is made sure of.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels as sk
 
 from krein import estimators, kernels
@@ -56,22 +58,16 @@ Fields = dict[str, Any]
 
 # -- the list ----------------------------------------------------------------------------------------------------------
 
-ESTIMATORS = (
-    estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
-    estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
-    estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
-    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier, estimators.ProxySVC,
-    estimators.RandomFourierFeatures,
-)  # fmt: skip
+
+def _listed(room: types.ModuleType) -> list[type]:
+    return [value for name in room.__all__ if isinstance(value := getattr(room, name), type)]
+
+
+# What rooms list as public. Precomputed is read in a way of its own.
+ESTIMATORS = (UnitSphere, *(v for v in _listed(estimators) if issubclass(v, BaseEstimator)))
 OWN_KERNELS = (
-    kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
-    kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
-    kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
-    kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, kernels.PairFunction,
-    kernels.Gower, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
-    kernels.Tanimoto, kernels.MinMax, kernels.Jaccard, kernels.Hamming, kernels.ChiSquared,
-    kernels.HistogramIntersection, kernels.Haversine, kernels.GlobalAlignment,
+    FromSklearn, GivenColumns,
+    *(v for v in _listed(kernels) if issubclass(v, Kernel) and is_dataclass(v) and v is not Precomputed),
 )  # fmt: skip
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
