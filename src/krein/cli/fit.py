@@ -181,7 +181,7 @@ def _target(frame: Frame, target: str | None) -> str:
 
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
     """Return the facts about a fitted model as plain values."""
-    from krein.report.summary import is_exact, kernel_of
+    from krein.report.summary import is_exact, kernel_of, matrix_of
 
     e = model.estimator
     f = None if is_exact(e) else e.approximation_.factorization
@@ -197,6 +197,7 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
         "features": len(model.encoder.names) if model.encoder else None,
         "kernel": kernel_of(e),
         "exact": f is None,
+        "matrix": matrix_of(e) if f is None else None,
         "score": None if score is None else {
             "name": score.name, "mean": score.mean, "standard_error": score.error, "values": list(score.values),
             "baseline": score.baseline,
@@ -222,8 +223,8 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     if facts["score"]:
         lines.append(f"  {facts['score']['name']:<9} {_scored(facts['score'])}")
     error, negative, seconds = facts["relative_error"], facts["n_negative"], facts["seconds"]
-    matrix = "the kernel's own, nothing is approximated"
-    if not facts["exact"]:
+    matrix = facts["matrix"]
+    if matrix is None:
         share = 100 * facts["bytes"] / facts["full_matrix_bytes"]
         matrix = (
             f"{_count(facts['blocks'], 'block')}, {_count(facts['directions'], 'direction')}, {si(facts['bytes'])} "

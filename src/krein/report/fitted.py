@@ -13,7 +13,7 @@ from krein.report import charts
 from krein.report.charts import Held
 from krein.report.inspected import spectrum
 from krein.report.markup import Cell, facts, fixed, in_bytes, number, plain, share, table
-from krein.report.summary import is_exact, kernel_of
+from krein.report.summary import is_exact, kernel_of, matrix_of
 
 __all__ = ["Fitted", "as_fitted", "block_norms", "blocks", "glance", "machine", "score", "stages", "tried"]
 
@@ -94,8 +94,8 @@ def glance(fit: Fitted) -> list[str]:
         )
     n, how = number("objects", fit.n_rows), number("correction", fit.correction)
     if fit.exact:
-        used = f"{plain(fit.name)} used the kernel's own matrix of {n} objects: nothing is approximated"
-        return [*out, f"{used}; correction {how}."]
+        matrix = f"The matrix of {plain(fit.name)}, {n} objects: {plain(matrix_of(fit.estimator))}"
+        return [*out, f"{matrix}; correction {how}."]
     nbytes = fit.factorization.nbytes
     part = nbytes / (8 * fit.n_rows**2)
     return [
@@ -113,7 +113,7 @@ def machine(fit: Fitted) -> str:
     lines += [("Kernel", f"<code>{plain(kernel_of(e))}</code>"), ("Rows", number("objects", fit.n_rows))]
     lines += [] if fit.features is None else [("Features", number("features", fit.features))]
     if fit.exact:
-        lines.append(("Matrix", f"the kernel's own: {plain(e.route_.why)}"))
+        lines.append(("Matrix", plain(f"{matrix_of(e)}: {e.route_.why}")))
     else:
         f, full = fit.factorization, number("full-bytes", in_bytes(8 * fit.n_rows**2))
         lines += [

@@ -10,7 +10,7 @@ from typing import Any
 from krein.errors import si
 from krein.report.markup import fixed, plain
 
-__all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine"]
+__all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine", "matrix_of"]
 
 
 def factorization(f: Any) -> str:
@@ -28,14 +28,8 @@ def approximation(a: Any) -> str:
 def machine(e: Any) -> str:
     """The table of a fitted kernel machine, to stand below scikit-learn's own picture of it."""
     lines = [("Kernel", kernel_of(e))]
-    landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
-    if landmarks < e._n_rows:
-        what = f"similarities to at most {landmarks:,} landmarks are the features"
-        if e.route_.n_pairs and not e.route_.neighbours:
-            what = f"the kernel's own, of a sample of {landmarks:,} rows"
-        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{what}: {e.route_.why}")]
-    elif is_exact(e):
-        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"the kernel's own, nothing is approximated: {e.route_.why}")]
+    if is_exact(e):
+        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{matrix_of(e)}: {e.route_.why}")]
     else:
         a = e.approximation_
         error = getattr(e, "_relative_error", None)  # the property would estimate it
@@ -50,6 +44,16 @@ def machine(e: Any) -> str:
 def is_exact(e: Any) -> bool:
     """Whether a fitted machine used the kernel's own matrix and holds no approximation."""
     return type(e.route_).__name__ in ("Exact", "Features") and e._approximation is None
+
+
+def matrix_of(e: Any) -> str:
+    """The matrix of a fitted machine that holds no approximation, in words."""
+    landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
+    if landmarks >= e._n_rows:
+        return "the kernel's own, nothing is approximated"
+    if e.route_.n_pairs and not e.route_.neighbours:
+        return f"the kernel's own, of a sample of {landmarks:,} rows"
+    return f"similarities to at most {landmarks:,} landmarks are the features"
 
 
 def kernel_of(e: Any) -> str:
