@@ -26,8 +26,10 @@ class ConvergenceDisplay(Display):
 
     Parameters
     ----------
-    paths : name of a dual -> (m, 2), steps taken so far and the gap there
-    tol : the gap that was asked for, or None
+    paths : dict of str to array of shape (m, 2)
+        For each dual problem, by name, the number of steps so far and the relative gap after them.
+    tol : float or None, default=None
+        The gap at which the solver stops.
     """
 
     def __init__(self, *, paths: Mapping[str, Array], tol: float | None = None) -> None:

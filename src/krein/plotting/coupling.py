@@ -25,8 +25,10 @@ class CoreDisplay(Display):
 
     Parameters
     ----------
-    norms : (c, c) norms of the core's blocks
-    dropped : (c, c) True where there is no coupling at all: dropped, or zero to begin with
+    norms : array of shape (c, c)
+        Frobenius norms of the core's blocks.
+    dropped : array of bool of shape (c, c)
+        True for pairs of blocks without any coupling.
     """
 
     norms: Array

@@ -29,11 +29,18 @@ class KernelMatrixDisplay(Display):
 
     Parameters
     ----------
-    rows : (m,) the caller's rows that are shown, ascending
-    sorted_rows : (m,) the same rows, cluster by cluster
-    matrices : panel name -> (m, m) values
-    boundaries : where, in sorted rows, a new cluster begins
-    n_rows_total : n, of which the m rows are a sample
+    rows : array of int of shape (m,)
+        Numbers of the rows that are shown, ascending.
+    sorted_rows : array of int of shape (m,)
+        The same rows, cluster by cluster.
+    matrices : dict of str to array of shape (m, m)
+        The values of each panel: "before", "after" or "approximation".
+    boundaries : array of int
+        Places in ``sorted_rows`` where a new cluster begins.
+    n_rows_total : int
+        Number of rows from which the m rows were drawn.
+    title : str, default=""
+        Name of the kernel, for the colour bar.
     """
 
     rows: Indices

@@ -31,10 +31,14 @@ class SpectrumDisplay(Display):
 
     Parameters
     ----------
-    eigenvalues : (r,) before any correction, falling
-    corrected : correction -> (r,), of the same eigenvectors
-    outside : correction -> the eigenvalue of the other n - r directions ("none": before)
-    n_outside : n - r
+    eigenvalues : array of shape (r,)
+        Eigenvalues of the core before any correction, the largest first.
+    corrected : dict of str to array of shape (r,)
+        For each correction, what becomes of these eigenvalues, in the same order.
+    outside : dict of str to float
+        For each correction, and "none", the eigenvalue of all directions outside the bases.
+    n_outside : int
+        Number of these directions, n - r.
     """
 
     eigenvalues: Array

@@ -57,12 +57,18 @@ class MemoryDisplay(Display):
 
     Parameters
     ----------
-    spots : what was tried
-    chosen : the one that was taken, or None
-    value_label : what the values are
-    target : the error that was asked for, or None
-    log : whether values are on a logarithmic axis
-    chosen_label : what the ring means
+    spots : sequence of Spot
+        The shapes that were tried.
+    chosen : Spot or None, default=None
+        The shape that was chosen; it gets a ring.
+    value_label : str, default="relative error"
+        Label of the vertical axis.
+    target : float or None, default=None
+        The error that was asked for.
+    log : bool, default=True
+        Whether values are on a logarithmic axis.
+    chosen_label : str, default="chosen"
+        Label of the ring.
     """
 
     spots: Sequence[Spot]
@@ -129,7 +135,7 @@ class MemoryDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> MemoryDisplay:
-        """Draw what a kernel machine chose among: by a validated score (``selection_``), else by the error."""
+        """Draw the shapes that a kernel machine chose from, with their validated scores or else their errors."""
         built, _ = approximation_of(estimator)
         choice = getattr(estimator, "selection_", None)
         if choice is None or not choice.tried:

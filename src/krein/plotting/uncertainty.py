@@ -27,12 +27,18 @@ class UncertaintyDisplay(Display):
 
     Parameters
     ----------
-    mean, std : (m,) predictions and their standard deviations, in the order they are drawn
-    x : (m,) where; None: rows by rising mean
-    y : (m,) what was observed at the same places, or None
-    points : (x, y) of observations to be shown beside a curve, or None
-    coverage : the share that intervals are meant to hold
-    x_label : what x is
+    mean, std : array of shape (m,)
+        Predictions and their standard deviations, in the order in which they are drawn.
+    x : array of shape (m,) or None, default=None
+        Horizontal positions. None places rows one after the other.
+    y : array of shape (m,) or None, default=None
+        Observed targets of the same rows.
+    points : (array, array) or None, default=None
+        Positions and targets of observations that are drawn beside a curve.
+    coverage : float, default=0.95
+        Probability that an interval contains its target.
+    x_label : str, default=""
+        Label of the horizontal axis.
     """
 
     mean: Array
