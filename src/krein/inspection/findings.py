@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -293,13 +292,6 @@ class Inspection:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for heading, found in self.sections():
-            if heading:
-                rows.append(f'<tr><th colspan="2" scope="colgroup" style="text-align:left">{escape(heading)}</th></tr>')
-            for name, text in found:
-                rows.append(
-                    f'<tr><td style="text-align:left">{escape(name.strip())}</td>'
-                    f'<td style="text-align:left">{escape(text)}</td></tr>'
-                )
-        return f"<table>{''.join(rows)}</table>"
+        from krein.report import summary
+
+        return summary.table("Inspection", self.sections())

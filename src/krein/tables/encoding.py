@@ -22,7 +22,7 @@ from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.kernels.mixed_rows import Column as MixedColumn
 from krein.kernels.mixed_rows import MixedRows
-from krein.tables.reading import Column, Frame, is_text
+from krein.tables.reading import Column, Frame, is_text, number_in
 
 __all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for", "usable_columns"]
 
@@ -240,7 +240,7 @@ def _blocks(frame: Frame, names: list[str]) -> Iterator[tuple[list[str], Array]]
         columns = [frame[name] for name in block]
         for name, column in zip(block, columns, strict=True):
             if is_text(column):
-                word = next((word for word in column if word and not _is_number(word)), column[0])
+                word = next((word for word in column if word and number_in(word) is None), column[0])
                 raise InputError(
                     f"Column {name!r} held numbers when the model was fitted; here it holds text, as {word[:40]!r}."
                 )
@@ -289,15 +289,7 @@ def _about_missing(name: str, n_missing: int, n_rows: int, replacement: str) -> 
 def _about_numbers(column: Column) -> str:
     """Return why a column is text if most of its values are numbers, otherwise nothing."""
     present = [word for word in column.tolist() if word]
-    words = [word for word in present if not _is_number(word)]
+    words = [word for word in present if number_in(word) is None]
     if not words or 2 * len(words) >= len(present):
         return ""
     return f"; {len(present) - len(words)} of its {len(present)} values are numbers, but {words[0][:40]!r} is not"
-
-
-def _is_number(word: Any) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -30,7 +30,7 @@ from krein.errors import InputError, one_of, warn
 
 __all__ = [
     "FORMATS", "Column", "Frame", "chunks", "count_rows", "file_format", "find_target", "is_text", "keep_spelling",
-    "numbers_if_possible", "read", "with_zero_columns",
+    "number_in", "numbers_if_possible", "read", "with_zero_columns",
 ]  # fmt: skip
 
 # A column with one of these names is the target if none is given.
@@ -235,7 +235,7 @@ def _read_separated(delimiter: str, path: Path, size: int, text_columns: frozens
             first = next(records, None)
             if first is None:
                 return
-            header = not any(value is not None and value == value for value in map(_number, first))
+            header = not any(value is not None and value == value for value in map(number_in, first))
             names = tuple(cell.strip() for cell in first) if header else tuple(f"x{i}" for i in range(len(first)))
             rows = records if header else chain([first], records)
             while block := list(islice(rows, size)):
@@ -277,14 +277,14 @@ def _column(cells: NDArray[Any], text: bool = False) -> Column:
         try:
             return cells.astype(np.float64)
         except ValueError:
-            values = [_number(cell) for cell in cells]
+            values = [number_in(cell) for cell in cells]
             if None not in values:
                 return np.array(values, dtype=np.float64)
     words = (cell.strip() for cell in cells)
     return np.array(["" if word.lower() in MISSING_WORDS else word for word in words], dtype=object)
 
 
-def _number(cell: str) -> float | None:
+def number_in(cell: str) -> float | None:
     """Return the number in a cell, NaN if the cell is missing, or None if it is text."""
     if cell.strip().lower() in MISSING_WORDS:
         return float("nan")
