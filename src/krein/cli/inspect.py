@@ -38,7 +38,7 @@ MIN_ROWS = 10
 @options.SEED
 @options.AS_JSON
 def command(
-    data: Path, target: str | None, drop: tuple[str, ...], format_: str | None, task: str, scale: str,
+    data: Path, target: str | None, drop: list[str], format_: str | None, task: str, scale: str,
     kernel: str | None, gamma: Any, degree: float | None, coef0: float | None, kernel_param: dict[str, Any],
     learner: str, max_evaluations: int | None, model: Path | None, html: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -68,7 +68,7 @@ def command(
     fitted = None if model is None else options.load_model(model)
     begin = time.perf_counter()
     with options.collected_warnings() as file_warnings:
-        frame = options.without_dropped(read(data, kind, fitted.text_columns if fitted else ()), drop)
+        frame = read(data, kind, fitted.text_columns if fitted else ()).without(drop)
     reading = time.perf_counter() - begin
     column = find_target(frame.names, target) if target is not None or len(frame.names) > 1 else None
     if fitted is not None:

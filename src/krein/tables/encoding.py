@@ -24,7 +24,16 @@ from krein.kernels.mixed_rows import Column as MixedColumn
 from krein.kernels.mixed_rows import MixedRows
 from krein.tables.reading import Column, Frame, is_text, number_in
 
-__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for", "usable_columns"]
+__all__ = [
+    "SCALES",
+    "Categories",
+    "Encoder",
+    "Numbers",
+    "encoder_for",
+    "has_text_or_missing",
+    "mixed_encoder_for",
+    "usable_columns",
+]
 
 SCALES = ("standard", "minmax", "none")
 # The MAX_CATEGORIES most frequent values of a text column become columns; the others are 0 in each of them.
@@ -78,7 +87,8 @@ class Encoder:
 
     def __call__(self, frame: Frame) -> Any:
         """Return rows of numbers, or mixed rows; the frame must have the columns of the fit, in any order."""
-        missing = [c.name for c in self.columns if c.name not in frame]
+        there = set(frame.names)
+        missing = [c.name for c in self.columns if c.name not in there]
         if missing:
             raise InputError(
                 f"The file lacks {len(missing)} of the {len(self.columns)} columns the model was fitted on: "
@@ -182,6 +192,11 @@ def usable_columns(frame: Frame) -> tuple[Frame, tuple[str, ...]]:
             + ". To compare such texts with each other, use --kernel edit or another kernel of texts."
         )
     return frame.without(notes), tuple(notes.values())
+
+
+def has_text_or_missing(frame: Frame) -> bool:
+    """Return whether a column holds text or a missing value."""
+    return any(is_text(column) or bool(np.isnan(column).any()) for column in frame.columns)
 
 
 def mixed_encoder_for(frame: Frame) -> Encoder:

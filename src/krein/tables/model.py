@@ -26,7 +26,14 @@ from krein.kernels import Alignment, EditSimilarity, Gower, JaroWinkler, Kernel,
 from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
 from krein.progress import progress_bar
-from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for, usable_columns
+from krein.tables.encoding import (
+    Categories,
+    Encoder,
+    encoder_for,
+    has_text_or_missing,
+    mixed_encoder_for,
+    usable_columns,
+)
 from krein.tables.reading import MAX_CLASSES, Column, Frame, is_text
 
 __all__ = [
@@ -193,7 +200,7 @@ def learn(
     elif named == "auto":
         parameters["kernel"] = "rbf"
     candidates: tuple[Any, ...] = (parameters["kernel"],)
-    if named == "auto" and machine != "gp" and _has_text_or_missing(rest):
+    if named == "auto" and machine != "gp" and has_text_or_missing(rest):
         candidates = CANDIDATES
     estimator = machine_for(machine, classes, len(frame), parameters)
     score, rule = ("accuracy", accuracy_score) if classes else ("R²", r2_score)
@@ -342,10 +349,6 @@ def machine_for(machine: str, classes: bool, n: int, parameters: dict[str, Any])
     if machine == "ridge":
         parameters = {"alpha": "loo"} | parameters
     return kind(**parameters)
-
-
-def _has_text_or_missing(frame: Frame) -> bool:
-    return any(is_text(column) or bool(np.isnan(column).any()) for column in frame.columns)
 
 
 def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:
