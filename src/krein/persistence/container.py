@@ -229,11 +229,11 @@ def _parsed(text: str | bytes, path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return found
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number of JSON")
+        raise ValueError(f"{constant} is not a number of JSON")
 
     try:
         found = json.loads(text, object_pairs_hook=once, parse_constant=refuse)

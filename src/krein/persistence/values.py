@@ -229,7 +229,7 @@ class Decoder:
             depth = 1 + max((self._depths[i] for i in self._met), default=0)
             weight = 1 + sum(self._weights[i] for i in self._met)
             if depth > 2 * MAX_DEPTH or weight > most:
-                raise ValueError("it is nested without end")
+                raise ValueError("its values are nested or shared too often")
             self._made.append(made)
             self._depths.append(depth)
             self._weights.append(weight)
@@ -248,7 +248,7 @@ class Decoder:
             if type(place) is int and 0 <= place < len(self._made):
                 self._met.append(place)
                 return self._made[place]
-        raise ValueError(f"{str(given)[:80]} stands for nothing")
+        raise ValueError(f"{str(given)[:80]} is not a value")
 
     def _entry(self, entry: Entry) -> Any:
         kind = entry["is"]
@@ -256,7 +256,7 @@ class Decoder:
             _only(entry, "fields")
             return KINDS[kind].together({str(name): self.value(part) for name, part in entry["fields"].items()})
         if kind not in _READERS:
-            raise ValueError(f"{kind!r} is nothing that this version of krein knows; a newer one may")
+            raise ValueError(f"{kind!r} is not known to this version of krein; a newer one may know it")
         return _READERS[kind](self, entry)
 
     # -- one method for each kind of entry -------------------------------------------------------------------------
@@ -285,24 +285,24 @@ class Decoder:
         _only(entry, "array", "order")
         a = self._taken(entry["array"])
         if entry.get("order", "F") != "F":
-            raise ValueError("an array has an order that is not known")
+            raise ValueError("the memory order of an array is not known")
         return a.T if "order" in entry else a
 
     def _text(self, entry: Entry) -> NDArray[Any]:
         _only(entry, "array", "dtype", "shape")
         if not TEXT_TYPE.fullmatch(entry["dtype"]):
-            raise ValueError("text is in a type that is not known")
+            raise ValueError("the type of an array of text is not known")
         raw = self._bytes(entry["array"])
         dtype = np.dtype(entry["dtype"])
         if dtype.kind == "U" and raw.size and raw.view("<u4").max() > LAST_CHARACTER:
-            raise ValueError("text holds what is no character")
+            raise ValueError("a text holds numbers that are not characters")
         text: NDArray[Any] = raw.view(dtype)
         return text.reshape(_shape(entry["shape"], raw.size // dtype.itemsize))
 
     def _scalar(self, entry: Entry) -> Any:
         a = self._text(entry) if "dtype" in entry else self._array(entry)
         if a.shape != ():
-            raise ValueError("a single value has a shape")
+            raise ValueError("a scalar has a shape")
         return a[()]
 
     def _objects(self, entry: Entry) -> NDArray[Any]:
@@ -324,7 +324,7 @@ class Decoder:
         keys = [self.value(key) for key in entry["keys"]]
         found = dict(zip(keys, map(self.value, entry["values"]), strict=True))
         if len(found) != len(keys):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key occurs twice")
         return found
 
     def _strings(self, entry: Entry) -> Any:
@@ -337,17 +337,17 @@ class Decoder:
         _only(entry, "of", "array", "lengths")
         whole = self._taken(entry["array"])
         if whole.ndim == 0:
-            raise ValueError("sequences stand in a single number")
+            raise ValueError("joined arrays are a single number")
         return SEQUENCES[entry["of"]](self._split(whole, entry["lengths"]))
 
     def _split(self, whole: Any, name: Any) -> list[Any]:
         """Parts of these lengths, end to end."""
         lengths = self._taken(name)
         if lengths.dtype != np.int64 or lengths.ndim != 1 or (len(lengths) and lengths.min() < 0):
-            raise ValueError("there are lengths that are none")
+            raise ValueError("the lengths of joined values are not counts")
         ends = list(accumulate(lengths.tolist(), initial=0))  # Python's numbers: these do not overflow
         if ends[-1] != len(whole):
-            raise ValueError("lengths do not add up to what there is")
+            raise ValueError("the lengths of joined values do not add up to their whole")
         return [whole[start:end] for start, end in pairwise(ends)]
 
     def _plain_bytes(self, entry: Entry) -> bytes:
@@ -362,7 +362,7 @@ class Decoder:
     def _bytes(self, name: Any) -> NDArray[np.uint8]:
         a = self._taken(name)
         if a.dtype != np.uint8 or a.ndim != 1:
-            raise ValueError(f"{name!r} is no text")
+            raise ValueError(f"{name!r} is not a vector of bytes")
         return a
 
 
@@ -398,5 +398,5 @@ def _only(entry: Entry, *names: str) -> None:
 def _shape(given: Any, size: int) -> tuple[int, ...]:
     shape = tuple(given)
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != size:
-        raise ValueError("an array has a shape that does not fit its numbers")
+        raise ValueError("the shape of an array does not fit its size")
     return shape
