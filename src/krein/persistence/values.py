@@ -252,24 +252,25 @@ class Decoder:
 
     def _entry(self, entry: Entry) -> Any:
         kind = entry["is"]
-        if kind in KINDS:
-            _only(entry, "fields")
-            return KINDS[kind].together({str(name): self.value(part) for name, part in entry["fields"].items()})
-        if kind not in _READERS:
+        if kind not in KINDS and kind not in _READERS:
             raise ValueError(f"{kind!r} is not known to this version of krein; a newer one may know it")
-        return _READERS[kind](self, entry)
+        reader, known = (Decoder._object, "fields") if kind in KINDS else _READERS[kind]
+        if unknown := sorted(set(entry) - {"is", *known.split()}):
+            raise ValueError(f"{kind!r} has {unknown[0]!r}, which this version of krein does not know")
+        return reader(self, entry)
 
     # -- one method for each kind of entry -------------------------------------------------------------------------
 
+    def _object(self, entry: Entry) -> Any:
+        return KINDS[entry["is"]].together({str(name): self.value(part) for name, part in entry["fields"].items()})
+
     def _function(self, entry: Entry) -> Any:
-        _only(entry, "name")
         name = str(entry["name"])
         if name not in self.named:
             raise MissingFunction(name, "function", "functions")
         return self.named[name]
 
     def _matrix(self, entry: Entry) -> Any:
-        _only(entry, "name", "shape", "dtype", "checksum")
         name = str(entry["name"])
         if name not in self.named:
             raise MissingFunction(name, "matrix", "matrices")
@@ -282,14 +283,12 @@ class Decoder:
         return given
 
     def _array(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "array", "order")
         a = self._taken(entry["array"])
         if entry.get("order", "F") != "F":
             raise ValueError("the memory order of an array is not known")
         return a.T if "order" in entry else a
 
     def _text(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "array", "dtype", "shape")
         if not TEXT_TYPE.fullmatch(entry["dtype"]):
             raise ValueError("the type of an array of text is not known")
         raw = self._bytes(entry["array"])
@@ -306,7 +305,6 @@ class Decoder:
         return a[()]
 
     def _objects(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "shape", "items")
         items = self.value(entry["items"])
         if not isinstance(items, list):
             raise ValueError("an array of objects has no items")
@@ -316,11 +314,9 @@ class Decoder:
         return out.reshape(_shape(entry["shape"], len(items)))
 
     def _list(self, entry: Entry) -> Any:
-        _only(entry, "items")
         return SEQUENCES[entry["is"]](map(self.value, entry["items"]))
 
     def _dict(self, entry: Entry) -> dict[Any, Any]:
-        _only(entry, "keys", "values")
         keys = [self.value(key) for key in entry["keys"]]
         found = dict(zip(keys, map(self.value, entry["values"]), strict=True))
         if len(found) != len(keys):
@@ -328,13 +324,11 @@ class Decoder:
         return found
 
     def _strings(self, entry: Entry) -> Any:
-        _only(entry, "of", "kind", "text", "lengths")
         parts = self._split(self._bytes(entry["text"]).tobytes(), entry["lengths"])
         readers = {"str": lambda raw: raw.decode("utf-8", "surrogatepass"), "bytes": bytes}
         return SEQUENCES[entry["of"]](map(readers[entry["kind"]], parts))
 
     def _arrays_in(self, entry: Entry) -> Any:
-        _only(entry, "of", "array", "lengths")
         whole = self._taken(entry["array"])
         if whole.ndim == 0:
             raise ValueError("joined arrays are a single number")
@@ -351,7 +345,6 @@ class Decoder:
         return [whole[start:end] for start, end in pairwise(ends)]
 
     def _plain_bytes(self, entry: Entry) -> bytes:
-        _only(entry, "array")
         return self._bytes(entry["array"]).tobytes()
 
     # -- arrays ----------------------------------------------------------------------------------------------------
@@ -374,25 +367,21 @@ class OtherMatrix(Exception):
     """A matrix that is not the one that was saved with; its name, what it was, and what it is."""
 
 
-_READERS: dict[Any, Callable[[Decoder, Entry], Any]] = {
-    "function": Decoder._function,
-    "matrix": Decoder._matrix,
-    "array": Decoder._array,
-    "text": Decoder._text,
-    "scalar": Decoder._scalar,
-    "objects": Decoder._objects,
-    "list": Decoder._list,
-    "tuple": Decoder._list,
-    "dict": Decoder._dict,
-    "strings": Decoder._strings,
-    "arrays": Decoder._arrays_in,
-    "bytes": Decoder._plain_bytes,
+# How the kinds of entries are read, and the fields that they may have.
+_READERS: dict[Any, tuple[Callable[[Decoder, Entry], Any], str]] = {
+    "function": (Decoder._function, "name"),
+    "matrix": (Decoder._matrix, "name shape dtype checksum"),
+    "array": (Decoder._array, "array order"),
+    "text": (Decoder._text, "array dtype shape"),
+    "scalar": (Decoder._scalar, "array dtype shape order"),
+    "objects": (Decoder._objects, "shape items"),
+    "list": (Decoder._list, "items"),
+    "tuple": (Decoder._list, "items"),
+    "dict": (Decoder._dict, "keys values"),
+    "strings": (Decoder._strings, "of kind text lengths"),
+    "arrays": (Decoder._arrays_in, "of array lengths"),
+    "bytes": (Decoder._plain_bytes, "array"),
 }
-
-
-def _only(entry: Entry, *names: str) -> None:
-    if unknown := sorted(set(entry) - {"is", *names}):
-        raise ValueError(f"{entry['is']!r} has {unknown[0]!r}, which this version of krein does not know")
 
 
 def _shape(given: Any, size: int) -> tuple[int, ...]:
