@@ -37,6 +37,11 @@ QUICK = Size(digits=500, mixture=1000, n_blocks=5, rank=10, chosen=2500, report=
 MAX_ERROR = 0.01
 # The report shows the sigmoid kernel with these parameters, with which it is indefinite.
 SIGMOID = {"gamma": 0.1, "coef0": -1.0}
+INTRODUCTION = """\
+Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small
+factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,
+in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.
+"""
 # The columns of the table: heading, meaning, and how the facts of a line are shown.
 COLUMNS = (
     ("kernel", "the similarity function; these four are the paper's", "{kernel}"),
@@ -90,6 +95,8 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
     begin = time.perf_counter()
     check_matplotlib()  # before any work
     output.mkdir(parents=True, exist_ok=True)
+    if not as_json:
+        click.echo(INTRODUCTION)
     size, written = QUICK if quick else FULL, digits()
     data = (replace(written, X=written.X[: size.digits], y=written.y[: size.digits]), mixture(size.mixture, seed))
     cells, made = [], {}
@@ -107,10 +114,7 @@ def command(output: Path, seed: int, quick: bool, as_json: bool) -> None:
         click.echo(json.dumps({"cells": cells, "notes": notes} | files, indent=1))
         return
     lines = [
-        "Similarities between n rows make an n x n matrix, which soon is too large to hold. krein keeps a small",
-        "factorization instead. Here it does so for four kernels on two data sets, with fixed blocks and rank,",
-        "in two ways: coupling='pairwise' is the paper's, coupling='shared' is krein's own and the default.",
-        f"\n{table(cells)}\n",
+        f"{table(cells)}\n",
         f"Blocks and rank need not be given. The mixture with {size.chosen:,} rows, RBF, and max_error={MAX_ERROR:g} "
         f"alone:\n\n{found.search_}\n",
         f"Error {found.error(random_state=seed)}, measured afterwards on entries of its own; "
