@@ -87,12 +87,17 @@ def _parts(found: Any, fit: fitted.Fitted | None, data: str | None, seconds: dic
     lines = [("Data", plain(data))] if data else []
     lines += [] if found is None else inspected.data(found)
     used = None if fit is None else fit.correction
+    heading = "Accuracy" if fit and fit.score and fit.score.name == "accuracy" else "Score"
     both = [] if found is None else [inspected.blocks(found)]
     notes = (() if found is None else found.notes) + (() if fit is None else fit.notes)
     return [
         ("glance", "At a glance", "<ul>" + "".join(f"<li>{line}</li>" for line in first) + "</ul>"),
         ("data", "Data and kernel", facts(lines) if lines else ""),
-        ("accuracy", "Accuracy" if _classes(fit) else "Score", "" if fit is None else fitted.score(fit)),
+        (
+            "accuracy",
+            heading,
+            "" if fit is None else fitted.score(fit),
+        ),
         ("machine", "The machine", "" if fit is None else fitted.machine(fit)),
         ("indefinite", "How indefinite", "" if found is None else inspected.indefinite(found)),
         ("blocks", "Blocks", "".join([*both, "" if fit is None else fitted.blocks(fit)])),
@@ -106,10 +111,6 @@ def _parts(found: Any, fit: fitted.Fitted | None, data: str | None, seconds: dic
         ("time", "Where the time went", _time(found, fit, seconds)),
         ("notes", "Notes", "<ul>" + "".join(f"<li>{plain(n)}</li>" for n in notes) + "</ul>" if notes else ""),
     ]
-
-
-def _classes(fit: fitted.Fitted | None) -> bool:
-    return fit is not None and fit.score is not None and fit.score.name == "accuracy"
 
 
 def _time(found: Any, fit: fitted.Fitted | None, seconds: dict[str, float]) -> str:
