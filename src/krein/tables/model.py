@@ -202,7 +202,7 @@ def learn(
     candidates: tuple[Any, ...] = (parameters["kernel"],)
     if named == "auto" and machine != "gp" and has_text_or_missing(rest):
         candidates = CANDIDATES
-    estimator = machine_for(machine, classes, len(frame), parameters)
+    estimator = machine_for(machine, classes, len(y), parameters)
     score, rule = ("accuracy", accuracy_score) if classes else ("R²", r2_score)
 
     def fitted_with(kernel: Any, rows: Any) -> Model:
