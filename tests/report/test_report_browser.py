@@ -255,9 +255,7 @@ def test_points_are_read_by_keyboard_and_by_pointing(browser, page):
     place = int(browser.js("document.querySelector('#chart-spectrum .plot').getAttribute('aria-valuenow')"))
     count = int(browser.js("document.querySelector('#chart-spectrum .plot').getAttribute('aria-valuemax')"))
     assert 0.3 * count < place < 0.6 * count  # the middle of the picture; the axis has its room on the left
-    assert f"Place {place}, Eigenvalue " in browser.js(
-        "document.querySelector('#chart-spectrum .readout').textContent"
-    )
+    assert f"Place {place}, Eigenvalue " in browser.js("document.querySelector('#chart-spectrum .readout').textContent")
 
 
 @pytest.mark.parametrize("width", [360, 1280])
