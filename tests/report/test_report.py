@@ -16,7 +16,7 @@ import krein
 from krein.errors import InputError, KreinWarning
 from krein.report import report, write
 from krein.report.axes import linear, logarithmic, symmetric
-from krein.report.inspected import moved
+from krein.report.inspected import relative_change
 from krein.report.meanings import MEANINGS
 from krein.tables.model import Score, learn
 from krein.tables.reading import Frame
@@ -257,8 +257,8 @@ def test_the_change_by_a_correction_is_that_of_the_matrix(how):
         "clip": (vectors * np.maximum(values, 0)) @ vectors.T,
         "flip": (vectors * np.abs(values)) @ vectors.T,
     }[how]
-    assert moved(values, how) == pytest.approx(np.linalg.norm(after - K) / np.linalg.norm(K), abs=1e-12)
-    assert moved(values, "square") is None
+    assert relative_change(values, how) == pytest.approx(np.linalg.norm(after - K) / np.linalg.norm(K), abs=1e-12)
+    assert relative_change(values, "square") is None
 
 
 def test_every_number_is_explained(page):

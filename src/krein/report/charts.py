@@ -1,7 +1,7 @@
 """Charts as inline SVG, each drawn from the rows of the table below it, once per scale.
 
 Every chart is one stop of the tab key, a slider over the rows of its table: the page's script moves over them, reads
-them aloud and switches scales. In: a `Held`, what the chart and its table share. Out: a ``figure`` element.
+them aloud and switches scales. In: a `ChartData`, what the chart and its table share. Out: a ``figure`` element.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from krein.report.axes import Axis, linear, logarithmic, symmetric
 from krein.report.markup import Cell, Column, cell, fixed, plain, table
 
-__all__ = ["Held", "bars", "grid", "histogram", "scatter", "stems"]
+__all__ = ["ChartData", "bars", "grid", "histogram", "scatter", "stems"]
 
 WIDTH, HEIGHT = 420, 260
 RIGHT, TOP, BOTTOM = 10, 12, 40
@@ -35,7 +35,7 @@ SMALLEST = 1e-16
 
 
 @dataclass(frozen=True)
-class Held:
+class ChartData:
     """A table with its title, and what is said of it. A mark in the last column sets its row off."""
 
     key: str
@@ -73,28 +73,28 @@ class View:
     spots: Sequence[tuple[float, float] | None]
 
 
-def stems(held: Held) -> str:
+def stems(data: ChartData) -> str:
     """Values side by side, largest first, each a line from zero; linear, and logarithmic both ways."""
-    values = [c.value for c in held.column(1)]
+    values = [c.value for c in data.column(1)]
     low, high, m = min(0.0, *values), max(0.0, *values), len(values)
     axes = {"Linear": linear(low, high, snug=True), "Log": symmetric(low, high)}
     ticks = [("1", 0.5), (f"{m:,}", m - 0.5)]
-    return _strokes(held, axes, "eigenvalue", "place, the largest first", ticks, [v < 0 for v in values])
+    return _strokes(data, axes, "eigenvalue", "place, the largest first", ticks, [v < 0 for v in values])
 
 
 def histogram(key: str, title: str, text: str, columns: Sequence[Column], counts: Any, edges: Any, caption: str) -> str:
     """Counts between edges; linear and logarithmic."""
     edges, most = [float(edge) for edge in edges], float(max(counts))
     between = [Cell(low, f"{fixed(low)} to {fixed(high)}") for low, high in pairwise(edges)]
-    held = Held(key, title, text, columns, list(zip(between, counts.tolist(), strict=True)), caption)
+    data = ChartData(key, title, text, columns, list(zip(between, counts.tolist(), strict=True)), caption)
     axes = {"Linear": linear(0.0, most), "Log": symmetric(0.0, most, 1.0)}
     ticks = [(fixed(edges[i]), float(i)) for i in (0, len(edges) // 2, len(edges) - 1)]
     x_name, y_name = (name.lower() for _, name in columns)
-    return _strokes(held, axes, y_name, x_name, ticks, [high <= 0 for high in edges[1:]])
+    return _strokes(data, axes, y_name, x_name, ticks, [high <= 0 for high in edges[1:]])
 
 
 def _strokes(
-    held: Held, axes: Mapping[str, Axis], y_name: str, x_name: str, ticks: Sequence[tuple[str, float]],
+    data: ChartData, axes: Mapping[str, Axis], y_name: str, x_name: str, ticks: Sequence[tuple[str, float]],
     below: Sequence[bool],
 ) -> str:  # fmt: skip
     """The second column as strokes from zero, some in another colour; ``ticks`` are texts and places in strokes."""
@@ -102,25 +102,25 @@ def _strokes(
     for name, axis in axes.items():
         ys, left = axis.placed(TOP, HEIGHT - BOTTOM), _left(axis)
         step, zero = (WIDTH - left - RIGHT) / len(below), ys(0.0)
-        spots = [(left + (i + 0.5) * step, ys(float(c.value))) for i, c in enumerate(held.column(1))]
+        spots = [(left + (i + 0.5) * step, ys(float(c.value))) for i, c in enumerate(data.column(1))]
         drawn = _frame(axis, ys, y_name, x_name, [(text, left + place * step) for text, place in ticks])
         for style, kind in (("a", False), ("b", True)):
             path = "".join(f"M{x:.1f} {zero:.1f}V{y:.1f}" for (x, y), b in zip(spots, below, strict=True) if b == kind)
             drawn += f'<path class="{style}" stroke-width="{max(0.8, 0.9 * step):.2f}" d="{path}"/>'
         drawn += f'<path class="zero" d="M{left} {zero:.1f}H{WIDTH - RIGHT}"/>'
         views.append(View(name, drawn, spots))
-    return _figure(held, views, "x")
+    return _figure(data, views, "x")
 
 
 def bars(
-    held: Held, unit: str, *, at: int = 1, beside: int | None = None, log: bool = False, dots: bool = False
+    data: ChartData, unit: str, *, at: int = 1, beside: int | None = None, log: bool = False, dots: bool = False
 ) -> str:
     """Rows one below the other: bars from zero, or dots with intervals on an axis of their own range.
 
     ``at`` is the column of values, ``beside`` that of values to compare them with, shown as lines across.
     """
-    cells = held.column(at)
-    others = [None] * len(cells) if beside is None else [c.value for c in held.column(beside)]
+    cells = data.column(at)
+    others = [None] * len(cells) if beside is None else [c.value for c in data.column(beside)]
     seen = [v for c in cells for v in (c.value, c.low, c.high) if v is not None] + [v for v in others if v is not None]
     low, height = min(seen) if dots else min(0.0, *seen), TOP + ROW * sum(c.value is not None for c in cells) + BOTTOM
     axes = {"Linear": linear(low, max(seen))}
@@ -136,7 +136,7 @@ def bars(
         start = xs(max(axis.low, min(0.0, axis.high)) if scale == "Linear" else axis.low)
         spots: list[tuple[float, float] | None] = []
         y = TOP + ROW - 12
-        for name, mark, c, other in zip(held.names, held.marks, cells, others, strict=True):
+        for name, mark, c, other in zip(data.names, data.marks, cells, others, strict=True):
             if c.value is None:
                 spots.append(None)
                 continue
@@ -156,13 +156,13 @@ def bars(
             spots.append((x, y))
             y += ROW
         views.append(View(scale, drawn, spots))
-    return _figure(held, views, "y", height)
+    return _figure(data, views, "y", height)
 
 
-def scatter(held: Held, x: int, y: int, x_name: str, y_name: str) -> str:
+def scatter(data: ChartData, x: int, y: int, x_name: str, y_name: str) -> str:
     """Points by two columns, one shape per value of the first; logarithmic (where all are above zero) and linear."""
-    points = [(c.value, max(d.value, SMALLEST)) for c, d in zip(held.column(x), held.column(y), strict=True)]
-    names = list(dict.fromkeys(held.names))
+    points = [(c.value, max(d.value, SMALLEST)) for c, d in zip(data.column(x), data.column(y), strict=True)]
+    names = list(dict.fromkeys(data.names))
     views = []
     for scale, make in (("Log", logarithmic), ("Linear", linear)):
         zero = 0.0 if scale == "Linear" else math.inf
@@ -170,7 +170,7 @@ def scatter(held: Held, x: int, y: int, x_name: str, y_name: str) -> str:
         xs, ys = across.placed(WIDTH - RIGHT - 6, _left(up) + 6), up.placed(TOP + 6, HEIGHT - BOTTOM - 6)
         drawn = _frame(up, ys, y_name, x_name, [(_short(t), xs(t)) for t in across.ticks])
         spots = [(xs(u), ys(v)) for u, v in points]
-        for name, mark, (u, v) in zip(held.names, held.marks, spots, strict=True):
+        for name, mark, (u, v) in zip(data.names, data.marks, spots, strict=True):
             drawn += f'<circle class="ring" cx="{u:.1f}" cy="{v:.1f}" r="9"/>' if mark else ""
             drawn += _shape(names.index(name), u, v)
         views.append(View(scale, drawn, spots))
@@ -178,10 +178,10 @@ def scatter(held: Held, x: int, y: int, x_name: str, y_name: str) -> str:
         f'<li><svg viewBox="0 0 14 14" aria-hidden="true">{_shape(i, 7, 7)}</svg>{plain(name)}</li>'
         for i, name in enumerate(names)
     )
-    return _figure(held, views, "xy", legend=f'<ul class="key">{legend}</ul>')
+    return _figure(data, views, "xy", legend=f'<ul class="key">{legend}</ul>')
 
 
-def grid(held: Held, count: int) -> str:
+def grid(data: ChartData, count: int) -> str:
     """A square of ``count`` x ``count`` cells, each as dark as its share of the largest; empty ones have a dash.
 
     The first two columns are the numbers of a pair, in either order the same, and the third is its share.
@@ -189,7 +189,7 @@ def grid(held: Held, count: int) -> str:
     side = (WIDTH - 60) / count
     edge = count * side
     shades, dashes, spots = [""] * (SHADES + 1), "", []
-    for i, j, value in held.rows:
+    for i, j, value in data.rows:
         for row, column in {(i - 1, j - 1), (j - 1, i - 1)}:
             x, y = 40 + column * side, 10 + row * side
             if value.value > 0:  # cells of one shade are one path
@@ -206,14 +206,14 @@ def grid(held: Held, count: int) -> str:
         f'<text x="34" y="22" text-anchor="end">1</text><text x="34" y="{edge + 8}" text-anchor="end">{count}</text>'
     )
     drawn += f'<text x="{40 + edge / 2:.0f}" y="{edge + 28}" text-anchor="middle">block</text>'
-    return _figure(held, [View("Linear", drawn, spots)], "xy", edge + 36)
+    return _figure(data, [View("Linear", drawn, spots)], "xy", edge + 36)
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-def _figure(held: Held, views: Sequence[View], nearest: str, height: float = HEIGHT, legend: str = "") -> str:
-    title, tools, layers = plain(held.title), "", ""
+def _figure(data: ChartData, views: Sequence[View], nearest: str, height: float = HEIGHT, legend: str = "") -> str:
+    title, tools, layers = plain(data.title), "", ""
     for i, view in enumerate(views):
         pressed = "true" if i == 0 else "false"
         tools += f'<button type="button" data-view="{view.scale}" aria-pressed="{pressed}">{view.scale}</button>'
@@ -222,12 +222,12 @@ def _figure(held: Held, views: Sequence[View], nearest: str, height: float = HEI
     switch = f'<div class="tools" role="group" aria-label="Scale: {title}">{tools}</div>' if len(views) > 1 else ""
     count = sum(spot is not None for spot in views[0].spots)
     return (
-        f'<figure class="chart" id="chart-{held.key}"><figcaption><h3>{title}</h3><p>{plain(held.text)}</p>'
+        f'<figure class="chart" id="chart-{data.key}"><figcaption><h3>{title}</h3><p>{plain(data.text)}</p>'
         f'</figcaption>{switch}{legend}<div class="plot" role="slider" tabindex="0" aria-label="{title}: points" '
         f'aria-valuemin="1" aria-valuemax="{count}" aria-valuenow="1" data-nearest="{nearest}">'
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" aria-hidden="true" focusable="false">{layers}'
         f'<circle class="cursor" r="6" cx="-20" cy="-20"/></svg></div><p class="readout"></p>'
-        f"<details><summary>As a table</summary>{held.table()}</details></figure>"
+        f"<details><summary>As a table</summary>{data.table()}</details></figure>"
     )
 
 

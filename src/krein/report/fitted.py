@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from krein.errors import InputError
 from krein.report import charts
-from krein.report.charts import Held
+from krein.report.charts import ChartData
 from krein.report.inspected import spectrum
 from krein.report.markup import Cell, facts, fixed, in_bytes, number, plain, share, table
 from krein.report.summary import is_exact, kernel_of, matrix_of
@@ -180,8 +180,8 @@ def score(fit: Fitted) -> str:
     ]
     rows = [[i, _scored(s, v)] for i, v in enumerate(s.values, start=1)]
     text = f"{s.name.capitalize()} of each fold on rows it was not fitted to."
-    held = Held("folds", "Score by fold", text, [("fold", "Fold"), ("score", s.name.capitalize())], rows, "Folds")
-    return facts(lines) + charts.bars(held, s.name, dots=True)
+    chart = ChartData("folds", "Score by fold", text, [("fold", "Fold"), ("score", s.name.capitalize())], rows, "Folds")
+    return facts(lines) + charts.bars(chart, s.name, dots=True)
 
 
 def blocks(fit: Fitted) -> str:
@@ -197,7 +197,7 @@ def _each(sizes: list[int], ranks: Any) -> str:
     columns = [("block", "Block"), ("block-rows", "Rows"), ("block-rank", "Rank")]
     rows = [[i, size, int(rank)] for i, (size, rank) in enumerate(zip(sizes, ranks, strict=True), start=1)]
     return charts.bars(
-        Held("sizes", "The machine's blocks", "Rows in each block of the fitted matrix.", columns, rows), "rows"
+        ChartData("sizes", "The machine's blocks", "Rows in each block of the fitted matrix.", columns, rows), "rows"
     )
 
 
@@ -220,7 +220,7 @@ def _coupling(f: Any) -> str:
     columns = [("block", "Block"), ("block", "With block"), ("coupling", "Coupling")]
     rows = [[i + 1, j + 1, Cell(float(shares[i, j]), share(shares[i, j]))] for i in range(c) for j in range(i, c)]
     text = "How strongly blocks are coupled in the corrected matrix: the darker, the stronger; a dash is none at all."
-    return charts.grid(Held("coupling", "Coupling of blocks", text, columns, rows, "Coupling"), c)
+    return charts.grid(ChartData("coupling", "Coupling of blocks", text, columns, rows, "Coupling"), c)
 
 
 def block_norms(f: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from krein.report import charts
-from krein.report.charts import Held
-from krein.report.markup import Cell, facts, fixed, in_bytes, number, plain, share, spoken, table
+from krein.report.charts import ChartData
+from krein.report.markup import Cell, facts, fixed, in_bytes, number, plain, share, table, with_interval
 
-__all__ = ["blocks", "corrections", "data", "glance", "indefinite", "memory", "moved", "ranks", "spectrum"]
+__all__ = ["blocks", "corrections", "data", "glance", "indefinite", "memory", "ranks", "relative_change", "spectrum"]
 
 
 def glance(found: Any) -> list[str]:
@@ -24,7 +24,7 @@ def glance(found: Any) -> list[str]:
     else:
         out = [
             f"<strong>Indefinite</strong>: {number('negative', negative)} of {sampled} eigenvalues are negative and "
-            f"hold {number('negative-share', spoken(found.negative_share, share))} of the spectrum."
+            f"hold {number('negative-share', with_interval(found.negative_share, share))} of the spectrum."
         ]
     best = found.choice
     if best is not None:
@@ -42,7 +42,8 @@ def glance(found: Any) -> list[str]:
     if found.recommended is not None and not found.psd:
         scores = [c.score for c in found.corrections if c.name == found.recommended]
         of = [
-            f", {found.metric} {number('correction-score', spoken(s, _show(found)))} on rows left out" for s in scores
+            f", {found.metric} {number('correction-score', with_interval(s, _show(found)))} on rows left out"
+            for s in scores
         ]
         out.append(f"Recommended correction: {number('correction', found.recommended)}{''.join(of)}.")
     return [*out, f"{plain(found.rank_verdict)}."] if found.rank_verdict else out
@@ -61,7 +62,7 @@ def data(found: Any) -> list[tuple[str, str]]:
         ("Similarities evaluated", f"{number('evaluations', asked)}, {number('evaluations', part, share(part))}"),
         ("Range", f"{number('range', found.low)} to {number('range', found.high)}"),
         ("With themselves", constant if found.constant_diagonal else f"{low} to {high}"),
-        ("Negative pairs", number("negative-entries", spoken(found.negative_entries, share))),
+        ("Negative pairs", number("negative-entries", with_interval(found.negative_entries, share))),
         ("Asymmetry", number("asymmetry", found.asymmetry, "none" if found.asymmetry == 0 else None)),
     ]
 
@@ -75,15 +76,15 @@ def indefinite(found: Any) -> str:
         ("Negative", number("negative", negative)),
         ("Largest", number("largest", float(found.eigenvalues[0]))),
         ("Smallest", number("smallest", found.smallest)),
-        ("Negative share", number("negative-share", spoken(found.negative_share, share))),
+        ("Negative share", number("negative-share", with_interval(found.negative_share, share))),
     ]
     if found.negative_share_of_all is not None and found.n_sampled < found.n_objects:
         low, high = found.negative_share_of_all
         least = number("share-of-all", low, "at least " + share(low))
         lines.append(("Of all objects", f"{least}, {number('share-of-all', high, share(high))} if it grows on"))
     lines += [
-        ("Negative squared distances", number("negative-squares", spoken(found.negative_squares, share))),
-        ("Triangle violated", number("triangle", spoken(found.triangle_violations, share))),
+        ("Negative squared distances", number("negative-squares", with_interval(found.negative_squares, share))),
+        ("Triangle violated", number("triangle", with_interval(found.triangle_violations, share))),
     ]
     columns = [("trend-objects", "Objects"), ("negative-share", "Negative share"), ("trend-spread", "Spread"),
                ("trend-smallest", "Smallest eigenvalue")]  # fmt: skip
@@ -112,16 +113,16 @@ def spectrum(values: Any, key: str, title: str, text: str) -> str:
     """A chart of eigenvalues, largest first."""
     rounded = [float(f"{v:.6g}") for v in np.sort(values)[::-1]]
     rows = [[i, Cell(v, str(v))] for i, v in enumerate(rounded, start=1)]
-    return charts.stems(Held(key, title, text, [("place", "Place"), ("eigenvalue", "Eigenvalue")], rows))
+    return charts.stems(ChartData(key, title, text, [("place", "Place"), ("eigenvalue", "Eigenvalue")], rows))
 
 
 def blocks(found: Any) -> str:
     """How much of the matrix a few diagonal blocks hold."""
-    columns = [("blocks", "Blocks"), ("block-share", "Held within"), ("block-chance", "By chance")]
-    rows = [[b.n_blocks, spoken(b.share, share), Cell(b.chance, share(b.chance))] for b in found.blocks]
+    columns = [("blocks", "Blocks"), ("block-share", "ChartData within"), ("block-chance", "By chance")]
+    rows = [[b.n_blocks, with_interval(b.share, share), Cell(b.chance, share(b.chance))] for b in found.blocks]
     text = "The share of the matrix that lies within groups of similar objects; the line across a bar is chance."
-    held = Held("blocks", "Held in diagonal blocks", text, columns, rows, "Blocks")
-    return charts.bars(held, "share of |K|²", beside=2) if rows else ""
+    chart = ChartData("blocks", "ChartData in diagonal blocks", text, columns, rows, "Blocks")
+    return charts.bars(chart, "share of |K|²", beside=2) if rows else ""
 
 
 def memory(found: Any) -> str:
@@ -136,11 +137,11 @@ def memory(found: Any) -> str:
     text = (
         "Forecast for all objects, one point per number of blocks c and rank k; the ring is the smallest that will do."
     )
-    held = Held("memory", "Memory and error", text, columns, rows, "Memory and error, forecast")
-    return charts.scatter(held, 2, 3, "bytes", "relative error") if rows else ""
+    chart = ChartData("memory", "Memory and error", text, columns, rows, "Memory and error, forecast")
+    return charts.scatter(chart, 2, 3, "bytes", "relative error") if rows else ""
 
 
-def moved(values: Any, how: str) -> float | None:
+def relative_change(values: Any, how: str) -> float | None:
     """How far a correction moves a matrix with these eigenvalues, over its Frobenius norm; None for "square"."""
     spectrum = np.asarray(values, dtype=float)
     norm = float(np.linalg.norm(spectrum))
@@ -154,7 +155,7 @@ def moved(values: Any, how: str) -> float | None:
 
 def corrections(found: Any, used: str | None = None) -> str:
     """What each correction does to the matrix and, where there are labels, to the score; the one in use is marked."""
-    scores = {c.name: spoken(c.score, _show(found)) for c in found.corrections}
+    scores = {c.name: with_interval(c.score, _show(found)) for c in found.corrections}
     names = ["none"] if found.psd else list(scores) or ["none", "shift", "clip", "flip", "square"]
     if used is not None and used not in names:
         names.append(used)
@@ -163,11 +164,13 @@ def corrections(found: Any, used: str | None = None) -> str:
     rows = []
     for name in names:
         marks = [word for word, of in (("recommended", found.recommended), ("in use", used)) if name == of]
-        rows.append([name, moved(found.eigenvalues, name), *([scores.get(name)] * bool(scores)), ", ".join(marks)])
+        rows.append(
+            [name, relative_change(found.eigenvalues, name), *([scores.get(name)] * bool(scores)), ", ".join(marks)]
+        )
     learner = "an SVM" if found.learner == "svm" else "ridge"
     text = f"{found.metric.capitalize()} of {learner} on rows left out, with 95 % intervals."
-    held = Held("corrections", "Corrections compared", text, columns, rows, "Corrections")
-    return charts.bars(held, found.metric, at=2, dots=True) if len(scores) > 1 else held.table()
+    chart = ChartData("corrections", "Corrections compared", text, columns, rows, "Corrections")
+    return charts.bars(chart, found.metric, at=2, dots=True) if len(scores) > 1 else chart.table()
 
 
 def ranks(found: Any) -> str:
@@ -182,8 +185,8 @@ def ranks(found: Any) -> str:
     ]  # fmt: skip
     columns = [("score-rank", "Rank"), ("rank-score", metric), ("rank-error", "Standard error"), ("mark", "Mark")]
     text = f"{metric} of ridge on rows left out by the eigenvalues kept, ± one standard error."
-    held = Held("ranks", "Score against rank", text, columns, rows)
-    return f"<p>{plain(found.rank_verdict)}.</p>" + charts.bars(held, found.metric, dots=True)
+    chart = ChartData("ranks", "Score against rank", text, columns, rows)
+    return f"<p>{plain(found.rank_verdict)}.</p>" + charts.bars(chart, found.metric, dots=True)
 
 
 def _show(found: Any) -> Any:

@@ -23,9 +23,9 @@ __all__ = [
     "number",
     "plain",
     "share",
-    "shown",
-    "spoken",
     "table",
+    "text_of",
+    "with_interval",
 ]
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -52,7 +52,7 @@ def fixed(value: float) -> str:
     return text.replace("-", "−")
 
 
-def shown(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value in the usual way: whole numbers in groups of three digits, others with four digits, None as nothing."""
     if isinstance(value, float):
         return fixed(value)
@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
 
 def cell(value: Any) -> Cell:
     """A value as a cell, shown in the usual way."""
-    return value if isinstance(value, Cell) else Cell(value, shown(value))
+    return value if isinstance(value, Cell) else Cell(value, text_of(value))
 
 
 def share(value: float) -> str:
@@ -74,7 +74,7 @@ def in_bytes(value: float) -> Cell:
     return Cell(value, si(value))
 
 
-def spoken(estimate: Any, show: Callable[[float], str] = fixed) -> Cell:
+def with_interval(estimate: Any, show: Callable[[float], str] = fixed) -> Cell:
     """An `Estimate`, shown with its interval where it has one."""
     value, low, high = estimate.value, estimate.low, estimate.high
     interval = "" if low == value == high else f" ({show(low)} to {show(high)})"
@@ -88,11 +88,11 @@ def plain(text: Any) -> str:
 
 def number(key: str, value: Any, text: str | None = None) -> str:
     """A value that says what it is when it is pointed at or has the focus; ``text`` is how it is shown."""
-    held = cell(value) if text is None else Cell(value, text)
-    interval = "" if held.low is None else f' data-low="{plain(held.low)}" data-high="{plain(held.high)}"'
+    found = cell(value) if text is None else Cell(value, text)
+    interval = "" if found.low is None else f' data-low="{plain(found.low)}" data-high="{plain(found.high)}"'
     return (
-        f'<button type="button" class="n" data-key="{key}" data-value="{plain(held.value)}"{interval} '
-        f'aria-describedby="why-{key}">{plain(held.shown)}</button>'
+        f'<button type="button" class="n" data-key="{key}" data-value="{plain(found.value)}"{interval} '
+        f'aria-describedby="why-{key}">{plain(found.shown)}</button>'
     )
 
 

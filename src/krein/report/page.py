@@ -9,7 +9,7 @@ from typing import Any
 
 from krein.errors import InputError
 from krein.report import charts, fitted, inspected
-from krein.report.charts import Held
+from krein.report.charts import ChartData
 from krein.report.markup import facts, plain
 from krein.report.meanings import MEANINGS
 
@@ -125,8 +125,8 @@ def _time(found: Any, fit: fitted.Fitted | None, seconds: dict[str, float]) -> s
     if not known:
         return ""
     columns = [("stage", "Stage"), ("seconds", "Seconds")]
-    held = Held("time", "Stages, the slowest first", "Seconds of wall time.", columns, known, "Stages")
-    return charts.bars(held, "seconds", log=True)
+    chart = ChartData("time", "Stages, the slowest first", "Seconds of wall time.", columns, known, "Stages")
+    return charts.bars(chart, "seconds", log=True)
 
 
 def _glossary(body: str) -> str:
