@@ -149,14 +149,17 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def whole_number(name: str, value: object, least: int, why: str = "") -> None:
-    """Raise InputError unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    """Raise InputError unless ``value`` is an integer of at least ``least``, and no larger than an array can be."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= sys.maxsize:
         raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")
 
 
 def is_number(value: Any) -> bool:
-    """Return whether ``value`` is a finite real number; True and False are not numbers here."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether ``value`` is a finite real number that float64 can hold; True and False are not numbers here."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond float64
+        return False
 
 
 def positive(asker: object, name: str, value: Any) -> float:
