@@ -21,8 +21,11 @@ NO_NEW_ROWS = ("SpectralClustering", "SpectralEmbedding")
 NOT_PROMISED: dict[tuple[str, str], str] = {
     ("OneClassSVM", "rows of weight two are rows twice"): "nu is a share of the rows, as in scikit-learn",
     ("GaussianProcessRegressor", "kernel=None"): "the default",
-    **{(name, case): "it predicts no new rows" for name in NO_NEW_ROWS
-       for case in ("new rows of other length", "new rows with NaN")},
+    **{
+        (name, case): "it predicts no new rows"
+        for name in NO_NEW_ROWS
+        for case in ("new rows of other length", "new rows with NaN")
+    },
     ("SpectralEmbedding", "rows in another order"): "what it returns are places of these rows, in their order",
     ("RandomFourierFeatures", "one row"): "features do not depend on other rows",
     ("SpectralClustering", "rows in another order"): "k-means starts elsewhere, and these rows have no clusters",

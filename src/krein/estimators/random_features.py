@@ -32,6 +32,8 @@ __all__ = ["Fastfood", "RandomFourierFeatures", "hadamard"]
 
 # Features are computed for strips of rows of at most STRIP_ENTRIES numbers.
 STRIP_ENTRIES = 2**22
+# The cosine of LARGEST_ANGLE has four digits.
+LARGEST_ANGLE = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +172,10 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 else:
                     angles = rows @ W
                 angles = angles + self.random_offset_
-            if not np.isfinite(angles).all():
+            if not np.abs(angles).max(initial=0.0) <= LARGEST_ANGLE:
                 raise InputError(
                     f"{self.kernel_!r} is so narrow beside entries of {np.abs(X[part]).max():.3g} that random angles "
-                    "overflow. Rescale the data, or choose a wider kernel."
+                    "have few digits or none. Centre the data, rescale them, or choose a wider kernel."
                 )
             out[part] = math.sqrt(2.0 / count) * np.cos(angles)
         return out
