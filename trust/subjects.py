@@ -79,7 +79,7 @@ def together(labels: Any) -> Any:
 
 
 def near_kernel(features: Any, X: Any) -> Any:
-    """1 for each pair of rows whose random features have about the kernel's value as inner product, and 0 for others."""
+    """1 for each pair of rows whose random features have about the kernel's value as inner product, else 0."""
     return (np.abs(gram(features.transform(X)) - features.kernel_(X)) < RANDOM_ERROR).astype(float)
 
 

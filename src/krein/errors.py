@@ -150,7 +150,7 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> None:
 
 def whole_number(name: str, value: object, least: int, why: str = "") -> None:
     """Raise InputError unless ``value`` is an integer of at least ``least``, and no larger than an array can be."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= sys.maxsize:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= sys.maxsize:
         raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")
 
 

@@ -128,5 +128,5 @@ def test_rows_so_far_from_the_origin_that_angles_lose_their_digits_are_refused()
     near = krein.RandomFourierFeatures(5000, gamma=0.5, random_state=0).fit(X)
     Z = near.transform(X + 1e9)
     np.testing.assert_allclose(Z @ Z.T, krein.RBF(gamma=0.5)(X), atol=0.1)
-    with pytest.raises(InputError, match="few digits or none. Centre the data"):
+    with pytest.raises(InputError, match="few digits or none"):
         near.transform(X + 1e15)
