@@ -98,7 +98,7 @@ MACHINES: tuple[tuple[type, dict[str, Any], str, Callable[[Any, Data], Any]], ..
     (krein.NuSVR, {}, "reals", lambda m, d: m.predict(d.X_new)),
     (krein.KernelLogisticRegression, {}, "classes", lambda m, d: m.decision_function(d.X_new)),
     (krein.GaussianProcessClassifier, RBF | {"optimizer": None}, "classes", lambda m, d: m.predict_proba(d.X_new)),
-    (krein.ProxySVC, {"tol": 1e-9}, "classes", lambda m, d: m.decision_function(d.X_new)),
+    (krein.ProxySVC, {}, "classes", lambda m, d: m.decision_function(d.X_new)),
     (krein.KernelKMeans, {"n_clusters": 2}, "", lambda m, d: together(m.predict(d.X_new))),
     (krein.SpectralEmbedding, {"n_components": 2, "gamma": "scale"}, "", lambda m, d: gram(m.embedding_)),
     (krein.RandomFourierFeatures, {"n_components": 400}, "", lambda m, d: near_kernel(m, d.X_new)),

@@ -6,10 +6,12 @@ A message names what was needed, what was seen and what to do. Nothing below thi
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "is_number",
     "one_of",
     "positive",
+    "regular_file",
     "si",
     "warn",
     "whole",
@@ -152,6 +155,14 @@ def whole_number(name: str, value: object, least: int, why: str = "") -> None:
     """Raise InputError unless ``value`` is an integer of at least ``least``, and no larger than an array can be."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= sys.maxsize:
         raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")
+
+
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file; one would wait without end for what is none, such as a FIFO."""
+    found = Path(path)
+    if found.exists() and not found.is_file():
+        raise InputError(f"{found} is not a file. Give the path of a regular file.")
+    return found
 
 
 def is_number(value: Any) -> bool:
