@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from krein.arrays import Array
 from krein.errors import InputError
 from krein.kernels.collections import is_sparse
-from krein.plotting.canvas import COLOURS, MARKERS, axes_for, fit_inside, legend_above
+from krein.plotting.canvas import COLOURS, MARKERS, Display, fit_inside, legend_above, name_axes
 
 __all__ = ["MapDisplay"]
 
@@ -21,7 +21,7 @@ MOST_LABELS = len(COLOURS) * len(MARKERS)
 PLACES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
-class MapDisplay:
+class MapDisplay(Display):
     """Objects as points, similar ones near each other, with their labels told apart by colour and marker.
 
     Parameters
@@ -35,9 +35,6 @@ class MapDisplay:
     axes : (str, str), default=("component 1", "component 2")
         What the axes are called.
     """
-
-    ax_: Any
-    figure_: Any
 
     def __init__(self, *, points: Array, labels: Any = None, names: Any = None,
                  axes: tuple[str, str] = ("component 1", "component 2")) -> None:  # fmt: skip
@@ -97,7 +94,7 @@ class MapDisplay:
 
     def plot(self, ax: Any = None) -> MapDisplay:
         """Draw the points, a legend of the labels, and the names."""
-        (axis,), figure = axes_for(ax, 1, (6.4, 5.2))
+        axis = self._axis(ax, (6.4, 5.2))
         groups = [None] if self.labels is None else list(np.unique(self.labels))
         size = float(np.clip(8000 / len(self.points), 9, 36))
         for i, group in enumerate(groups):
@@ -107,12 +104,10 @@ class MapDisplay:
             axis.scatter(x, y, s=size, color=COLOURS[i % len(COLOURS)], marker=marker, alpha=0.7, linewidths=0,
                          label=None if group is None else str(group))  # fmt: skip
         write_names(axis, self.names or (), self.points[:, :2])
-        axis.set_xlabel(self.axes[0])
-        axis.set_ylabel(self.axes[1])
+        name_axes(axis, *self.axes)
         if self.labels is not None:
             legend_above(axis, columns=min(8, len(groups)), handlelength=1.0, markerscale=(36 / size) ** 0.5)
         fit_inside(axis)
-        self.ax_, self.figure_ = axis, figure
         return self
 
 
