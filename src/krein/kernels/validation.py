@@ -37,6 +37,7 @@ __all__ = [
     "as_objects",
     "check_new_objects",
     "check_no_dates",
+    "check_no_mask",
     "check_objects",
     "check_table",
     "has_only_similarities",
@@ -88,6 +89,13 @@ def check_table(X: Any, kernel: Any) -> None:
         "hold something else. If they are objects to be compared as they are, say so in both: "
         "kernel=krein.kernels.FromCallable(k) is given lists as lists."
     )
+
+
+def check_no_mask(name: str, values: Any) -> None:
+    """Refuse masked values, whose masks NumPy would drop."""
+    if np.ma.is_masked(values):
+        masked = int(np.ma.getmaskarray(values).sum())
+        raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
 
 
 def check_no_dates(name: str, values: Any) -> None:
@@ -215,8 +223,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
             f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "
             "numpy.asarray(...) first."
         )
-    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
-        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    check_no_mask("X", X)
     if kernel.compares == "strings":
         return _strings(X)
     if kernel.compares == "sequences":

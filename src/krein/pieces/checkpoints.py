@@ -60,6 +60,8 @@ class Workdir:
         self.kept, self.limit = path is not None, limit
         self.random_state: int | None = None
         self._n_builds = self._n_names = 0
+        if not (path is None or isinstance(path, str | os.PathLike)):
+            raise InputError(f"workdir must be the path of a folder, or None; got {path!r}.")
         given = path if path is None else Path(os.path.abspath(path), OWN_FOLDER)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="krein-")) if given is None else given
