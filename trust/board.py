@@ -27,7 +27,7 @@ def attacks() -> list[Attack]:
 def tasks(request: Request) -> list[Task]:
     wanted = request.options.get("families", FAMILIES)
     return [Task({"family": a.family, "attack": a.name}, row, (a.family, a.name, request.quick)) for a in attacks()
-            if a.family in wanted]  # fmt: skip
+            if a.family in wanted and any(words in a.name for words in request.options.get("attacks", [""]))]  # fmt: skip
 
 
 def row(family: str, name: str, quick: bool) -> list[dict[str, Any]]:
