@@ -216,18 +216,22 @@ def test_an_indefinite_kernel_is_treated_as_in_svc(correction: str) -> None:
     np.testing.assert_allclose(ours.decision_function(X), same.decision_function(X), atol=1e-5)
 
 
-def test_similarities_as_features() -> None:
+@pytest.mark.parametrize("correction", ["square", "flip"])
+def test_similarities_as_features(correction: str) -> None:
     X, y = classes(500)
-    policy = Policy(exact_rows=100)
+    K = sigmoid_kernel(X, gamma=0.2, coef0=-1.0)
+    values, vectors = np.linalg.eigh(K)
+    size = {"square": values**2 / np.sqrt(np.mean(values**2)), "flip": np.abs(values)}[correction]
     with pytest.warns(KreinWarning, match="indefinite"):
-        ours = NuSVC(nu=0.5, kernel="sigmoid", gamma=0.2, coef0=-1.0, policy=policy, random_state=0).fit(X, y)
-    assert isinstance(ours.route_, Features)
-    with pytest.warns(KreinWarning, match="indefinite"):
-        same = krein.SVC(
-            C=ours.C_[0], kernel="sigmoid", gamma=0.2, coef0=-1.0, policy=policy, correction=ours.correction_,
-            random_state=0,
+        ours = NuSVC(
+            nu=0.5, kernel="sigmoid", gamma=0.2, coef0=-1.0, correction=correction, policy=Policy(exact_rows=100),
+            tol=1e-9, random_state=0,
         ).fit(X, y)  # fmt: skip
-    assert (ours.predict(X) == same.predict(X)).mean() > 0.98
+    assert isinstance(ours.route_, Features)
+    corrected = (vectors * size) @ vectors.T
+    theirs = svm.NuSVC(nu=0.5, kernel="precomputed", tol=1e-9).fit(corrected, y)
+    mine, expected = ours.decision_function(X), theirs.decision_function(corrected)
+    np.testing.assert_allclose(mine, expected, atol=1e-4 * np.abs(expected).max())  # nu takes no scale of the matrix
 
 
 def test_sparse_single_precision_and_precomputed() -> None:

@@ -52,6 +52,7 @@ from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import (
     as_objects,
+    bound_to,
     check_no_dates,
     check_no_mask,
     check_objects,
@@ -410,7 +411,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
         """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
-        objects, _ = check_objects(objects, kernel)
+        if self._fit_on_vectors:  # checked when the fit began
+            bound_to(objects, kernel)
+        else:
+            objects, _ = check_objects(objects, kernel)
         Evaluator(kernel).check_similarity(objects, whole=True)
         self.correction_ = "none" if self.correction == "auto" else self.correction
         self.n_negative_ = 0

@@ -7,8 +7,9 @@ few hundred objects is compared whole. Its similarities are part of what follows
 The other objects take no part.
 
 *Neighbours.* All objects take part, by their similarities to landmarks and within small blocks of like objects. That is
-better where objects come in families. It is taken if memory suffices, the pilot's blocks hold more of what landmarks
-leave unexplained than any pairs would, and the sample has no better score on held-out rows of the pilot.
+better where objects come in families. It is taken if memory suffices and these similarities predict held-out objects of
+the pilot better than all similarities of the pilot do. A tie goes to the sample, which is what an exact machine would
+learn from at the same cost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from krein.estimators.kernel_matrix import fill_symmetric
 from krein.estimators.similarity_features import (
     SCORE_ALPHAS,
     LandmarkScore,
-    Neighbours,
     SimilarityFeatures,
     block_rows,
     landmark_score,
@@ -44,11 +44,6 @@ __all__ = ["Shares", "expensive_features"]
 PILOT_SHARE = 0.25
 FEWEST_OBJECTS = 50
 PILOT_OBJECTS = 1000
-# Objects come in families if the mean square of what landmarks leave unexplained is FAMILY_RATIO times as large within
-# blocks as everywhere. It is 1.1 to 1.4 for words, strings with motifs and random chains of letters, and 5 for
-# peptides. Eigenvalues of the landmarks' matrix below LANDMARK_CUTOFF of the largest explain nothing.
-FAMILY_RATIO = 1.5
-LANDMARK_CUTOFF = 1e-2
 # The pilot has blocks of no fewer than FEWEST_ROWS rows.
 FEWEST_ROWS = 4
 # Each class has CLASS_OBJECTS objects in the pilot, if it has so many at all.
@@ -61,7 +56,7 @@ class Shares:
     def __init__(self, n: int, n_pairs: float) -> None:
         self.pilot = min(n, max(FEWEST_OBJECTS, min(PILOT_OBJECTS, int(math.sqrt(2.0 * PILOT_SHARE * n_pairs)))))
         rest = n_pairs - self.pilot**2 / 2 - n * block_rows(n) / 2
-        self.landmarks = max(1, min(self.pilot, int(rest / n)))
+        self.landmarks = max(1, min(self.pilot, int(rest / max(1, n - self.pilot))))  # the pilot's are known
         self.sample = max(self.pilot, min(n, int((math.sqrt(8.0 * n_pairs + 1.0) - 1.0) / 2.0)))
 
 
@@ -128,39 +123,22 @@ def _labels(targets: Array) -> Indices:
 
 
 def _families(pilot: SimilarityFeatures, y: Array, task: str, shares: Shares, n: int) -> tuple[bool, str]:
-    """Whether objects come in families by which targets are better predicted than by a sample; and why."""
+    """Whether landmarks and blocks predict the pilot's held-out objects better than all pairs do; and why."""
     p, K = len(pilot.own), pilot.far
     m = min(shares.landmarks, p // 2)
     if m < 1:
         return False, "there are too few objects to look for families"
     size = max(FEWEST_ROWS, block_rows(n) * p / n)
     near = neighbour_blocks(K[:, :m], size, lambda some: K[np.ix_(some, some)], pilot.seed)
-    ratio = _excess(K, m, near)
-    why = f"blocks of like objects hold {ratio:.2g} times what any pairs hold of what landmarks do not explain"
-    if not ratio >= FAMILY_RATIO:
-        return False, why
     labels = _labels(y) if task == "classification" else None
     with_blocks = replace(pilot, landmarks=np.arange(m), far=np.ascontiguousarray(K[:, :m]), near=near)
     scores = []
-    for features, share in ((with_blocks, 1.0), (pilot, shares.sample / n)):
-        held, errors = ridge_errors(features, y, np.ones(p), pilot.unit * np.array(SCORE_ALPHAS), labels, share)
+    for features in (pilot, with_blocks):
+        held, errors = ridge_errors(features, y, np.ones(p), pilot.unit * np.array(SCORE_ALPHAS), labels)
         values = np.array([row_scores(y[held] - e, y[held], task) for e in errors])[:, np.argsort(held)]
         scores.append(values[values.mean(1).argmax()])
-    why += f"; on {p} objects their score is {scores[0].mean():.4f}, that of a sample {scores[1].mean():.4f}"
-    return preferred(np.stack(scores)) == 0, why
-
-
-def _excess(K: Array, m: int, near: Neighbours) -> float:
-    """The mean square within blocks of what the first m objects leave unexplained, over that of all pairs."""
-    block = np.empty(len(K), dtype=np.intp)
-    block[near.order] = np.repeat(np.arange(len(near.starts) - 1), np.diff(near.starts))
-    values, V = np.linalg.eigh(K[:m, :m])
-    kept = np.abs(values) > LANDMARK_CUTOFF * np.abs(values).max(initial=0.0)
-    F = K[m:, :m] @ V[:, kept]
-    left, others = np.square(K[m:, m:] - (F / values[kept]) @ F.T), ~np.eye(len(K) - m, dtype=bool)
-    inside = (block[m:, None] == block[m:]) & others
-    everywhere = float(left[others].mean()) if others.any() else 0.0
-    return float(left[inside].mean()) / everywhere if inside.any() and everywhere > 0.0 else 0.0
+    why = f"on {p} objects landmarks and blocks score {scores[1].mean():.4f}, all pairs {scores[0].mean():.4f}"
+    return preferred(np.stack(scores)) == 1, why
 
 
 def _sample_scores(features: SimilarityFeatures, y: Array, task: str) -> tuple[LandmarkScore, ...]:

@@ -244,7 +244,8 @@ class _Dense:
         step = max(1, TILE_ENTRIES // n)
         for start in range(0, n, step):
             stop = min(start + step, n)
-            tile = self.evaluator.block(rows(self.objects, slice(start, stop)), rows(self.objects, slice(0, stop)))
+            some = rows(self.objects, slice(start, stop))
+            tile = self.evaluator.block(some, rows(self.objects, slice(0, stop)) if start else some)
             A[start:stop, :stop] = tile
             A[:start, start:stop] = tile[:, :start].T
         A[np.diag_indices(n)] = self.own + self.ridge

@@ -124,15 +124,13 @@ def ridge_errors(
     weights: Array,
     alphas: Array,
     classes: Indices | None = None,
-    share: float = 1.0,
 ) -> tuple[Indices, Array]:
-    """Return held-out rows and the errors of ridge there, (alphas, rows, p), trained on a ``share`` of the others."""
+    """Return held-out rows and the errors of ridge there, (alphas, rows, p), trained on the others."""
     held_out, errors = [], []
     found = [] if classes is None else list(features.held_out_folds(classes, "classification", PILOT_ROWS))
     for learn, held in found or features.held_out_folds(
         y, "regression", PILOT_ROWS
     ):  # all of the sampled rows may have one class
-        learn = learn[: max(1, round(share * len(learn)))]
         if features.correction == "none":
             G, R = (features.unit * found for found in features.own_matrices(learn, held))
         else:

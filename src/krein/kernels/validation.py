@@ -35,6 +35,7 @@ from krein.pieces.rows import SPHERE_TOLERANCE, RowPieces
 
 __all__ = [
     "as_objects",
+    "bound_to",
     "check_new_objects",
     "check_no_dates",
     "check_no_mask",
@@ -166,12 +167,17 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     """Return the checked objects and the kernel bound to them, or raise InputError."""
     if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
         X = np.arange(matrix.n_objects)
+    objects = X if kernel.dissimilar else _collection(X, kernel)
+    return objects, bound_to(objects, kernel)
+
+
+def bound_to(objects: Any, kernel: Kernel) -> Kernel:
+    """Return the kernel bound to checked objects. Refuse a distance or a single object; warn of rows off the sphere."""
     if kernel.dissimilar:
         raise InputError(
             f"{kernel!r} is a distance: large values mean far apart. Make it a similarity first, with "
             "krein.FromDistances(...), exp(-d / scale) for instance, or krein.DoubleCentred(...)."
         )
-    objects = _collection(X, kernel)
     n = count_objects(objects)
     if n < 2:
         raise InputError(
@@ -180,7 +186,7 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
         _warn_off_sphere(objects, bound)
-    return objects, bound
+    return bound
 
 
 def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:

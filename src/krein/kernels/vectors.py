@@ -317,7 +317,11 @@ class SquaredDistances(Rows):
 
     def _scaled(self, x: Any) -> Any:
         """Scale (x - m), computed as x has to be: sparse rows stay sparse."""
-        return x * self.scale if is_sparse(x) or is_sparse(self.b) else (x - self.mean) * self.scale
+        if is_sparse(x) or is_sparse(self.b):
+            return x * self.scale
+        centred = x - self.mean
+        centred *= self.scale
+        return centred
 
     @cached_property
     def squared_norms(self) -> Array:
@@ -357,8 +361,9 @@ class SquaredDistances(Rows):
         if dtype == FLOAT32 and not 1e-30 < self.scale < 1e30:
             return self._from_float64(a)
         with np.errstate(over="ignore", invalid="ignore"):
-            t = self._scaled(a)
-            norms = squared_norms(t)
+            same = a is self.b  # then BLAS computes one triangle of the products
+            t = self._u if same else self._scaled(a)
+            norms = self.squared_norms if same else squared_norms(t)
             reach = float(norms.max(initial=0.0)) + self._longest
             far = np.empty(0, dtype=np.intp)
             if not reach <= REACH[dtype]:  # "not <=" so that inf and nan come here too
@@ -368,7 +373,10 @@ class SquaredDistances(Rows):
                         return self._from_float64(a)
                     if not is_sparse(self.b):
                         return np.asarray(cdist(t, self._u, "sqeuclidean"))
-            if self._as_given:
+            if same:
+                squares = inner(t, t)
+                squares *= -2.0
+            elif self._as_given:
                 t = t * (-2 * self.scale)
                 squares = inner(t, self.b)
                 norms = norms - t @ self.mean

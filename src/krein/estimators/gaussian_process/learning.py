@@ -33,7 +33,7 @@ from krein.kernels import count_objects, is_vectors, take
 from krein.pieces.rows import RowPieces
 from krein.solvers.dense_dual import NotConverged
 
-__all__ = ["Learned", "learn"]
+__all__ = ["Learned", "learn", "warn_of_bounds"]
 
 # The evidence is at a maximum if its slope in the log of each parameter is below SMALL_SLOPE per value of y.
 SMALL_SLOPE = 1e-3
@@ -230,15 +230,30 @@ def _warn_of_no_maximum(found: Learned, objects: Any) -> None:
         "Targets with hardly any noise, or a kernel close to a constant, do this: raise alpha, or give the kernel "
         "narrower bounds."
     )
-    size = float(abs(objects).max()) if is_vectors(objects) else 1.0
-    if not USUAL_BOUNDS[0] <= size <= USUAL_BOUNDS[1]:
-        advice = (
-            f"The largest entry of X is {size:.1g}, and length scales are sought from {USUAL_BOUNDS[0]:g} to "
-            f"{USUAL_BOUNDS[1]:g}: rescale X, for instance with sklearn.preprocessing.StandardScaler."
-        )
     warn(
-        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. {advice}",
+        f"The log evidence of the kernel's parameters {reason}. The best parameters found are used. "
+        f"{_scale_advice(objects) or advice}",
         NotConverged,
+    )
+
+
+def warn_of_bounds(kernel: Any, objects: Any, converged: bool) -> None:
+    """Warn of learned parameters of a scikit-learn kernel that lie at their bounds."""
+    advice = _scale_advice(objects)
+    if not advice:
+        kernel._check_bounds_params()
+    elif converged and np.isclose(kernel.bounds, kernel.theta[:, None]).any():
+        warn(f"The best parameters of the kernel lie at their bounds. {advice}", NotConverged)
+
+
+def _scale_advice(objects: Any) -> str:
+    """What to do about rows that are too small or too large for the usual length scales; empty for others."""
+    size = float(abs(objects).max()) if is_vectors(objects) else 1.0
+    if USUAL_BOUNDS[0] <= size <= USUAL_BOUNDS[1]:
+        return ""
+    return (
+        f"The largest entry of X is {size:.1g}, and length scales are sought from {USUAL_BOUNDS[0]:g} to "
+        f"{USUAL_BOUNDS[1]:g}: rescale X, for instance with sklearn.preprocessing.StandardScaler."
     )
 
 

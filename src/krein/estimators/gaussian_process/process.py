@@ -38,6 +38,7 @@ from krein.estimators.gaussian_process.kernels import (
     signal,
     translate,
 )
+from krein.estimators.gaussian_process.learning import warn_of_bounds
 from krein.estimators.gaussian_process.posterior import Posterior, residual, scaled
 from krein.estimators.gaussian_process.similarity_matrix import evaluated_once
 from krein.estimators.route import Exact, Handed
@@ -155,7 +156,7 @@ class Process(KernelMachine):
             once.put_back(self)
         self._remember_training()
         if self._has_sklearn_kernel and self.optimizer is not None and kernel.n_dims > 0:
-            self.kernel_._check_bounds_params()
+            warn_of_bounds(self.kernel_, whole.objects, self.converged_)
         elif kernel.requires_vector_input:
             warn_of_no_contrast(objects, similarity_of(self.kernel_))
         return self
