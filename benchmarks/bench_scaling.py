@@ -81,7 +81,7 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
                 label=f"{title}, {dtype}: n^{exponents(rows, dtype, name)[1]:.2f}",
             )  # fmt: skip
         ax.set(xscale="log", yscale="log", xlabel="rows n", ylabel=label)
-        ax.legend(frameon=False, fontsize=8, loc="lower right")
+        ax.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     write(figure, path)
 
 

@@ -52,7 +52,9 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     for (title, _), top, bottom in zip(PANELS.values(), axes[0], axes[-1], strict=True):
         top.set_title(title, fontsize=11)
         bottom.set_xlabel("rows n")
-    figure.legend(handles=legend(), loc="outside upper center", ncols=6, frameon=False, fontsize=10)
+    figure.legend(
+        handles=legend({r["contender"] for r in done}), loc="outside upper center", ncols=6, frameon=False, fontsize=10
+    )
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
 
 
@@ -96,12 +98,13 @@ def plain(axis: Any, marked: tuple[float, ...]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def legend() -> list[Any]:
+def legend(shown: set[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     found = [
         Line2D([], [], color=c, marker=MARKERS[who], markersize=4, linewidth=1.7, label=NAMES.get(who, who))
         for who, c in COLOURS.items()
+        if who in shown
     ]
     dashes = (("few features", FEW), ("many features", MANY))
     return found + [Line2D([], [], color="0.2", linestyle=dash, label=name) for name, dash in dashes]

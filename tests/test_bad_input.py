@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -227,6 +228,55 @@ def test_integers_beyond_float64_are_named(machine):
             machine().fit(X, [0, 1, 0, 1])
         with pytest.raises(krein.InputError, match="float64 cannot hold"):
             krein.approximate(X, krein.RBF())
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("machine", "sample_weight", "said"),
+    [
+        (krein.SVC(), [HUGE, *[1] * 39], "sample_weight holds an integer that float64 cannot hold"),
+        (krein.SVC(class_weight={0: HUGE}), None, "class_weight must give a number"),
+        (krein.SVC(n_blocks=HUGE), None, "n_blocks must be an integer"),
+        (krein.SVC(max_memory=HUGE), None, "max_memory must be a number of bytes"),
+        (krein.KernelRidge(alpha=HUGE), None, "alpha must be a number"),
+        (krein.GaussianProcessRegressor(alpha=HUGE), None, "alpha must be a number"),
+        (krein.KernelPCA(n_components=HUGE), None, "n_components must be an integer"),
+        (krein.KernelKMeans(n_clusters=HUGE), None, "n_clusters must be an integer"),
+    ],
+)
+def test_integers_beyond_float64_are_no_parameters_and_no_weights(machine, sample_weight, said):
+    rows = np.random.default_rng(0).standard_normal((40, 2))
+    given = {} if sample_weight is None else {"sample_weight": sample_weight}
+    with pytest.raises(krein.InputError, match=said):
+        machine.fit(rows, (rows[:, 0] > 0).astype(int), **given)
+
+
+@pytest.mark.filterwarnings("ignore:The exact dual ended with")
+def test_a_C_beyond_float64_is_infinite():
+    rows = np.random.default_rng(0).standard_normal((40, 2))
+    labels = (rows[:, 0] > 0).astype(int)
+    found, wanted = (krein.SVC(C=C).fit(rows, labels).decision_function(rows) for C in (HUGE, np.inf))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kernel", [krein.TL1(), "tl1", "laplacian"])
+def test_a_process_and_a_look_before_learning_say_that_a_kernel_sees_no_neighbours(kernel):
+    rows = np.random.default_rng(0).standard_normal((60, 2))
+    far, labels = 1e150 * rows, (rows[:, 0] > 0).astype(int)
+    ways = (
+        krein.GaussianProcessRegressor(kernel, alpha=1e-2).fit,
+        krein.GaussianProcessClassifier(kernel).fit,
+        lambda X, y: krein.inspect(X, kernel, y, random_state=0),
+    )
+    for way in ways:
+        with pytest.warns(krein.KreinWarning, match="tells nothing about them"):
+            way(far, labels)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            way(rows, labels)
+        assert not any("tells nothing about them" in str(each.message) for each in said)
 
 
 @pytest.mark.parametrize("given", ["foo", 3, object()])

@@ -133,6 +133,11 @@ def test_the_version_is_that_of_the_metadata():
     assert krein.__version__ == version
 
 
+def test_the_citation_names_the_version():
+    citation = Path(__file__).parents[1] / "CITATION.cff"
+    assert f"\nversion: {krein.__version__}\n" in citation.read_text(encoding="utf-8")
+
+
 def test_imports_point_one_way():
     if importlib.util.find_spec("importlinter") is None:
         pytest.skip("import-linter is not installed")

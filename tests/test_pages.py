@@ -1,4 +1,4 @@
-"""The Python of the README and of every page runs as it is written, block after block; links lead to files."""
+"""The Python of the README and of every page runs as it is written, and prints what is shown; links lead to files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import krein
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Pages whose text blocks are, one after the other, what their Python prints.
+PRINTED = ("README.md", "index.md", "tour.md")
 # What a page needs besides krein.
 NEEDS = {"cluster.md": "dask.array", "pictures.md": "matplotlib", "api.md": "matplotlib", "kernels.md": "pandas"}
 
@@ -46,7 +49,5 @@ def test_the_blocks_of_a_page_run_in_their_order(
         warnings.simplefilter("ignore", krein.KreinWarning)  # pages say in words what a warning would
         for block in blocks(path):
             exec(compile(block, path.name, "exec"), space)
-    if path.name == "README.md":  # what the README says is printed
-        text = path.read_text(encoding="utf-8")
-        shown = "".join(re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-        assert capsys.readouterr().out == shown
+    if path.name in PRINTED:
+        assert capsys.readouterr().out == "".join(SHOWN.findall(path.read_text(encoding="utf-8")))

@@ -14,8 +14,8 @@ from trust.open import OPEN
 
 FAMILIES = ("hostile", "honesty", "faults", "files", "soak", "supply")
 TABLES = {"trust": ("family", "attack", "tried", "held", "open", "control", "broke", "without", "cpu_seconds", "note")}
-# An attack that has not ended after so many seconds ends its process, with a traceback.
-LONGEST_ATTACK = 3600.0
+# An attack that has not ended after so many seconds ends its process, with a traceback. An hour of soak is shorter.
+LONGEST_ATTACK = 7200.0
 # So many attempts that did not hold are named in the table.
 NAMED_ATTEMPTS = 40
 

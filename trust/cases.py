@@ -288,7 +288,8 @@ SCALES = (
     Case("float32 subnormal", rows(lambda X: (1e-40 * X).astype(np.float32)), NEVER_SILENT, rows(lambda X: (1e-40 * X).astype(np.float32).astype(float) * 1e40), tol=2e-2),
     *(Case(f"offset {s:g}", rows(lambda X, s=s: X + s), NEVER_SILENT, rows(lambda X, s=s: (X + s) - s), tol=1e-4, exact_only=s == 1e15)
       for s in (1e3, 1e6, 1e9, 1e12, 1e15)),
-    *(Case(f"sparse offset {s:g}", rows(lambda X, s=s: sp.csr_matrix(X + s)), NEVER_SILENT, rows(lambda X, s=s: (X + s) - s), tol=1e-4) for s in (1e3, 1e7)),
+    *(Case(f"sparse offset {s:g}", rows(lambda X, s=s: sp.csr_matrix(X + s)), NEVER_SILENT, rows(lambda X, s=s: (X + s) - s), tol=1e-4, exact_only=s == 1e7)
+      for s in (1e3, 1e7)),  # sparse rows are not centred for k-means, so blocks may differ
 )  # fmt: skip
 
 DEGENERATE = (

@@ -207,13 +207,19 @@ def no_files(quick: bool, bare: bool = False) -> Tally:
     tally = Tally()
     refused = (krein.KreinError, OSError)
     with folder() as place:
+        np.save(place / "rows.npy", rows()[0])
+        krein.save(krein.SVC(n_blocks=2, rank=2).fit(place / "rows.npy", rows()[1]), place / "a.krein")
+        krein.load(place / "a.krein")  # what is imported late is imported now
         for path in strange(place):
             if path.suffix == ".krein":
                 calls: list[Callable[[], Any]] = [lambda p=path: krein.load(p)]
                 if path.name[0] not in "n":  # a link to nothing becomes a link to a file
                     calls.append(lambda p=path: krein.save(krein.RBF(), p))
             else:
-                calls = [lambda p=path: read(p)]
+                calls = [lambda p=path: read(p), lambda p=path: krein.SVC(n_blocks=2, rank=2).fit(p, np.arange(30) % 2)]
+                if path.suffix == ".npy":
+                    calls.append(lambda p=path: krein.Precomputed(p))
+                    calls.append(lambda p=path: krein.SVC(n_blocks=2, rank=2).fit(np.load(place / "rows.npy", "r"), p))
             if bare:
                 calls = [lambda p=path: p.open("rb").read(2**30) if p.name[0] == "p" else p.read_bytes()]
             for call in calls:

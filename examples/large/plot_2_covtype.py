@@ -46,5 +46,5 @@ ax.plot([f[1] for f in found], [100 * f[3] for f in found], "o-", color="#b03a2e
 for n_blocks, seconds, _, score in found:
     ax.annotate(f"{n_blocks} blocks", (seconds, 100 * score), textcoords="offset points", xytext=(6, -10))
 ax.set(xlabel="CPU seconds of a fit", ylabel="test rows told right, %")
-ax.margins(0.2)
+ax.margins(x=0.35, y=0.2)
 plt.show()

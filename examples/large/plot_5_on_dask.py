@@ -20,13 +20,13 @@ cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashb
 client = Client(cluster)
 
 # Each chunk holds whole rows and is one piece: few large ones are best.
-X = da.random.RandomState(0).normal(size=(60_000, 10), chunks=(30_000, 10)).astype(np.float32).persist()
+X = da.random.RandomState(0).normal(size=(60_000, 4), chunks=(30_000, 4)).astype(np.float32).persist()
 y = (da.sin(2 * X[:, 0]) + X[:, 1] > 0).astype(int)
 print(f"X: {X.shape[0]:,} rows in {X.numblocks[0]} chunks on 2 workers, {X.nbytes / 1e6:.1f} MB")
 
 # %%
 # The current client is found; there is nothing to pass.
-model = krein.KernelRidgeClassifier(n_blocks=16, rank=32, gamma=0.1, random_state=0).fit(X, y)
+model = krein.KernelRidgeClassifier(n_blocks=16, rank=48, gamma=0.5, random_state=0).fit(X, y)
 print(f"fitted: {model.approximation_.factorization}")
 predicted = model.predict(X)
 print(f"predictions are lazy: {predicted}")
@@ -35,7 +35,7 @@ print(f"{100 * float((predicted == y).mean().compute()):.1f} % of the training r
 # %%
 # The fitted model is an ordinary one: it predicts arrays in memory too.
 side = np.linspace(-2.5, 2.5, 80)
-points = np.zeros((len(side) ** 2, 10), dtype=np.float32)
+points = np.zeros((len(side) ** 2, 4), dtype=np.float32)
 points[:, :2] = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 figure, ax = plt.subplots(figsize=(5, 4.2), layout="constrained")
 ax.contourf(side, side, model.decision_function(points).reshape(80, 80), levels=11, cmap="RdBu")

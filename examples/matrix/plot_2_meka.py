@@ -45,6 +45,7 @@ for coupling, colour in (("pairwise", "#1b5e91"), ("shared", "#b03a2e")):
         for rank in ranks
     ]
     right.loglog(ranks, errors, "o-", color=colour)
-right.set(title="relative error, five blocks", xlabel="rank of a block")
+right.set(title="five blocks", xlabel="rank of a block", ylabel="relative error")
 right.set_xticks(ranks, [str(rank) for rank in ranks])
+right.set_xticks([], minor=True)
 plt.show()

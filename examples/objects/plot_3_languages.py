@@ -55,7 +55,8 @@ print(
 # %%
 # ``krein.pairwise`` makes a kernel of the function; the objects are tuples of words.
 embedding = krein.KernelPCA(n_components=2, kernel=krein.pairwise(alike, n_jobs=1), random_state=0).fit(languages)
-display = MapDisplay.from_estimator(embedding, languages, names=NUMBERS)
-display.ax_.set_title("Languages by their words for one to ten")
-display.ax_.margins(0.12)
+figure, ax = plt.subplots(figsize=(9, 6.5), layout="constrained")
+ax.margins(0.1)
+MapDisplay.from_estimator(embedding, languages, names=NUMBERS, ax=ax)
+ax.set_title("Languages by their words for one to ten")
 plt.show()

@@ -148,7 +148,7 @@ def names(group: str | None = None) -> tuple[str, ...]:
 
 
 def load(name: str, *, data_dir: str | Path | None = None, cache: str | Path | None = None) -> Dataset:
-    """Return the data set of this name, of the size it is known to have.
+    """Return the data set of this name. One of another size than is known for that name is an InputError.
 
     Looks in ``data_dir``, then in the folder that the environment variable KREIN_DATA names, then downloads (OpenML, or
     scikit-learn's own source for covtype) into ``cache``, by default the folder "krein" in scikit-learn's data home.

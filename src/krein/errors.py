@@ -6,10 +6,12 @@ A message names what was needed, what was seen and what to do. Nothing below thi
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "is_number",
     "one_of",
     "positive",
+    "regular_file",
     "si",
     "warn",
     "whole",
@@ -149,14 +152,25 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def whole_number(name: str, value: object, least: int, why: str = "") -> None:
-    """Raise InputError unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    """Raise InputError unless ``value`` is an integer of at least ``least``, and no larger than an array can be."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= sys.maxsize:
         raise InputError(f"{name} must be an integer of at least {least}{why}; got {value!r}.")
 
 
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file; one would wait without end for what is none, such as a FIFO."""
+    found = Path(path)
+    if found.exists() and not found.is_file():
+        raise InputError(f"{found} is not a file. Give the path of a regular file.")
+    return found
+
+
 def is_number(value: Any) -> bool:
-    """Return whether ``value`` is a finite real number; True and False are not numbers here."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether ``value`` is a finite real number that float64 can hold; True and False are not numbers here."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond float64
+        return False
 
 
 def positive(asker: object, name: str, value: Any) -> float:

@@ -250,11 +250,11 @@ def check_options(asked: Mapping[str, Any], couplings: Iterable[str], types: Ite
     for name in ("n_blocks", "rank"):
         if name in given:
             whole_number(name, given[name], 1, ' or "auto"')
-    if "drop" in given and not (_is_float(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
+    if "drop" in given and not (is_number(given["drop"]) and 0.0 <= given["drop"] <= 1.0):
         raise InputError(f'drop is a share of cluster pairs, from 0 to 1, or "auto"; got {given["drop"]!r}.')
     for name, unit in (("max_error", "a relative error"), ("max_memory", "a number of bytes")):
         limit = asked[name]
-        if limit is not None and not (_is_float(limit) and 0.0 < limit < math.inf):
+        if limit is not None and not (is_number(limit) and limit > 0.0):
             raise InputError(f"{name} must be {unit} above 0, or None; got {limit!r}.")
     if "dtype" in given:
         with contextlib.suppress(TypeError):  # what NumPy cannot read as a type is no choice either
@@ -281,7 +281,3 @@ def check_parameters(machine: Mapping[str, Any], couplings: Iterable[str], types
         raise InputError(f"degree must be a finite number of at least 0; got {machine['degree']!r}.")
     if not is_number(machine["coef0"]):
         raise InputError(f"coef0 must be a finite number; got {machine['coef0']!r}.")
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

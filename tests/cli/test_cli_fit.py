@@ -145,7 +145,7 @@ def test_texts_are_compared_as_texts(tmp_path: Path) -> None:
         (["fit", "{iris}"], "Which column is to be learned? Give --target, one of a, b, c, d, species."),
         (["fit", "{iris}", "--target", "petal"], "There is no column 'petal'"),
         (["fit", "{iris}x", "--target", "a"], "is not a file"),
-        (["fit", "{iris}", "--target", "species", "--max-memory", "lots"], "is not a number of bytes"),
+        (["fit", "{iris}", "--target", "species", "--max-memory", "lots"], "--max-memory must be a number of bytes"),
         (["fit", "{iris}", "--target", "species", "-p", "C"], "must be of the form name=value"),
         (["fit", "{iris}", "--target", "species", "-p", "C=-1"], "C"),
         (["fit", "{iris}", "--target", "species", "-p", "mood=1"], "has no parameter mood"),
@@ -277,15 +277,16 @@ def test_folds_do_not_repeat_a_warning(iris: Path) -> None:
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
+    import click
+
     from krein.cli.options import parse_bytes, parse_value
 
-    assert [parse_bytes(None, None, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7.0]
+    option = click.Option(["--max-memory"])
+    assert [parse_bytes(None, option, t) for t in ("500MB", "2 GiB", "1e9", "10kb", "7")] == [5e8, 2**31, 1e9, 1e4, 7]
     assert [parse_value(None, None, t) for t in ("3", "0.5", "true", "none", "loo")] == [3, 0.5, True, None, "loo"]
 
 
-@pytest.mark.parametrize(
-    "name", ["demo", "fit", "predict", "bench", pytest.param("reproduce", marks=pytest.mark.clone)]
-)
+@pytest.mark.parametrize("name", ["demo", "fit", "predict", pytest.param("reproduce", marks=pytest.mark.clone)])
 def test_help_keeps_the_lines_of_its_examples(name: str) -> None:
     text = krein_(name, "--help").stdout
     assert f"\n    krein {name} " in text.replace("      krein", "    krein")
@@ -294,19 +295,17 @@ def test_help_keeps_the_lines_of_its_examples(name: str) -> None:
 
 def test_the_demo_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    from krein.cli import demo as command
-    from krein.cli import demo_experiment as demo
+    from krein.cli import demo
 
-    size = demo.Size(digits=120, mixture=100, n_blocks=3, rank=5, chosen=100)
-    cell = demo._cell(next(demo._data(size, 0)), demo.KERNELS[0], size, 0)
-    monkeypatch.setattr(demo, "run", lambda *_: demo.Demo((cell,), None, ("a note",)))
-    monkeypatch.setattr(demo, "pictures", lambda *_: {tmp_path / "a.png": "a picture"})
-    monkeypatch.setattr(command, "_report", lambda *_: (tmp_path / "report.html", "a page"))
-    facts = json.loads(krein_("demo", "--json", "--output", tmp_path).stdout)
-    assert (facts["notes"], facts["report"]) == (["a note"], str(tmp_path / "report.html"))
-    assert facts["cells"][0]["rows"] == 120
-    assert facts["cells"][0]["shared"]["error"] == cell.shared.error.relative
-    assert facts["cells"][0]["pairwise"]["n_negative"] == cell.pairwise.n_negative
+    monkeypatch.setattr(demo, "QUICK", demo.Size(120, 100, 3, 5, 100, 60))
+    facts = json.loads(krein_("demo", "--quick", "--json", "--seed", "2", "--output", tmp_path).stdout)
+    assert [(c["rows"], c["kernel"]) for c in facts["cells"][3:5]] == [(120, "TL1"), (100, "RBF")]
+    expected, _ = demo.compare(demo.mixture(100, 2), krein.RBF(), 3, 5, 2)
+    assert facts["cells"][4]["shared"]["error"] == expected["shared"]["error"]
+    assert facts["cells"][4]["pairwise"]["n_negative"] == expected["pairwise"]["n_negative"]
+    assert all(isinstance(note, str) for note in facts["notes"])
+    assert sorted(facts["pictures"]) == [str(tmp_path / "kernel-matrix.png"), str(tmp_path / "spectrum.png")]
+    assert facts["report"] == str(tmp_path / "report.html")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no head")

@@ -94,7 +94,7 @@ def test_a_plan_that_takes_long_is_printed_first(table: Path, tmp_path: Path, mo
         (("--workdir", "w"), "Give --memory-limit too"),
         (("--memory-limit", "100MB", "--kernel", "edit"), "compares texts"),
         (("--memory-limit", "100kB"), "need at least"),
-        (("--memory-limit", "much"), "is not a number of bytes"),
+        (("--memory-limit", "much"), "must be a number of bytes"),
     ],
 )
 def test_what_cannot_be_done_is_said(options: tuple[str, ...], message: str, table: Path) -> None:

@@ -102,5 +102,31 @@ def test_other_kernels_and_angles_that_overflow_are_refused():
         krein.RandomFourierFeatures(kernel="laplacian", method="fastfood").fit(X)
     with pytest.raises(InputError, match="'dense', 'fastfood'; got 'slow'"):
         krein.RandomFourierFeatures(method="slow").fit(X)
-    with pytest.raises(InputError, match="overflow"):
+    with pytest.raises(InputError, match="few digits or none"):
         krein.RandomFourierFeatures(gamma=1e300).fit(X).transform(1e200 * X)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda X: np.ma.masked_less(X, 0.0), "X masks"),
+        (lambda X: np.full(X.shape, np.datetime64("2020-01-01")), "dates or durations"),
+        (lambda X: np.full(X.shape, np.timedelta64(1, "D")), "dates or durations"),
+        (lambda X: [[10**400, 1], *X.tolist()], "float64 cannot hold"),
+    ],
+)
+def test_what_numpy_casts_in_silence_is_refused(change, said):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    features = krein.RandomFourierFeatures(10, random_state=0).fit(X)
+    for call in (features.fit, features.transform):
+        with pytest.raises(krein.InputError, match=said):
+            call(change(X))
+
+
+def test_rows_so_far_from_the_origin_that_angles_lose_their_digits_are_refused():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    near = krein.RandomFourierFeatures(5000, gamma=0.5, random_state=0).fit(X)
+    Z = near.transform(X + 1e9)
+    np.testing.assert_allclose(Z @ Z.T, krein.RBF(gamma=0.5)(X), atol=0.1)
+    with pytest.raises(InputError, match="few digits or none"):
+        near.transform(X + 1e15)

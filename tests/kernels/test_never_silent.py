@@ -135,6 +135,26 @@ def test_a_kernel_that_writes_into_the_rows_is_refused_by_every_machine(machine:
     np.testing.assert_array_equal(rows, values)
 
 
+def _doubling(a: Any, b: Any) -> float:
+    a *= 2.0
+    return float(a @ b)
+
+
+@pytest.mark.parametrize("kernel", [_doubling, krein.pairwise(_doubling)])
+def test_a_function_of_two_objects_that_writes_into_one_is_refused(kernel: Any) -> None:
+    values = np.random.default_rng(0).standard_normal((20, 3))
+    rows = values.copy()
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: krein.SVC(kernel=kernel).fit(rows, (values[:, 0] > 0).astype(int)),
+        lambda: krein.pairwise(_doubling)(rows),
+        lambda: krein.pairwise(_doubling)(rows, rows[:3]),
+    )
+    for way in ways:
+        with pytest.raises(krein.KernelError, match="changes the collections"):
+            way()
+        np.testing.assert_array_equal(rows, values)
+
+
 def test_a_compiled_function_may_ask_for_arrays_that_could_be_changed() -> None:
     def compiled(A: Any, B: Any) -> Any:
         if not (A.flags.writeable and B.flags.writeable):

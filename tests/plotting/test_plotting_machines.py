@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -406,6 +407,15 @@ def test_a_map_names_objects_without_vectors():
     assert [text.get_text() for text in display.ax_.texts] == words
     (points,) = drawn(display).values()
     assert np.array_equal(points, embedding.transform(words))
+
+
+def test_names_of_near_points_do_not_cover_each_other() -> None:
+    points = np.array([[0.0, 0.0], [1e-3, 0.0], [0.0, 1e-3], [1e-3, 1e-3], [1.0, 1.0]])
+    display = MapDisplay(points=points, names=["one", "two", "three", "four", "far"]).plot()
+    display.figure_.canvas.draw()
+    boxes = [text.get_window_extent() for text in display.ax_.texts]
+    assert len(boxes) == 5
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_thirty_six_labels_look_different_and_more_are_refused():

@@ -236,7 +236,13 @@ def test_points_are_read_by_keyboard_and_by_pointing(browser, page):
     browser.open(page)
     state = """(plot => [plot.getAttribute('aria-valuenow'), plot.getAttribute('aria-valuetext'),
       document.querySelector('#chart-memory .readout').textContent])(document.querySelector('#chart-memory .plot'))"""
-    labels = browser.js("document.querySelector('#chart-memory .plot').dataset.labels.split('\\n')")
+    labels = browser.js("""(figure => {
+      const names = [...figure.querySelectorAll('th')].map(th => th.textContent);
+      return [...figure.querySelectorAll('tbody tr')].map(tr => [...tr.cells].flatMap(
+        (td, i) => td.textContent ? [names[i] + ' ' + td.textContent] : []).join(', '));
+    })(document.querySelector('#chart-memory'))""")
+    assert browser.js(state) == ["1", labels[0], labels[0]]
+    assert labels[0].startswith("Blocks 1, Rank 16, Memory ")
     browser.js("document.querySelector('#chart-memory .plot').focus()")
     browser.press("ArrowRight")
     assert browser.js(state) == ["2", labels[1], labels[1]]
@@ -249,9 +255,7 @@ def test_points_are_read_by_keyboard_and_by_pointing(browser, page):
     place = int(browser.js("document.querySelector('#chart-spectrum .plot').getAttribute('aria-valuenow')"))
     count = int(browser.js("document.querySelector('#chart-spectrum .plot').getAttribute('aria-valuemax')"))
     assert 0.3 * count < place < 0.6 * count  # the middle of the picture; the axis has its room on the left
-    assert f"Eigenvalue {place} of {count}: " in browser.js(
-        "document.querySelector('#chart-spectrum .readout').textContent"
-    )
+    assert f"Place {place}, Eigenvalue " in browser.js("document.querySelector('#chart-spectrum .readout').textContent")
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -13,7 +13,7 @@ from krein.kernels import counting
 from krein.kernels.similarities import as_kernel
 from krein.solvers import kernel_values
 from krein.solvers.kernel_values import KernelValues
-from krein.solvers.smo import Cache, Groups, Pool
+from krein.solvers.smo import Pool
 
 
 def vectors(n: int = 400, d: int = 5) -> Any:
@@ -48,24 +48,6 @@ def test_a_pool_is_the_matrix(kernel: Any, tile: int, room: int, monkeypatch: py
         weights = rng.standard_normal(size)
         np.testing.assert_allclose(pool.among(some), own[np.ix_(some, some)], atol=1e-12 * np.abs(K).max())
         np.testing.assert_allclose(pool.times(some, weights), own[:, some] @ weights, atol=1e-11 * np.abs(K).max())
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])
-@pytest.mark.parametrize("room", [0, 25, 400])
-def test_groups_that_several_matrices_share(kernel: Any, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, rng = vectors(), np.random.default_rng(1)
-    K, exact = kernel(X, X), KernelValues(kernel, X)
-    groups = [np.arange(start, 400, 4) for start in range(3)]
-    caches = [Cache(exact, group, 8.0 * room * len(group), recycle=True) for group in groups]
-    for i, j in ((0, 1), (0, 2), (1, 2), (0, 1)):
-        names = np.sort(np.concatenate([groups[i], groups[j]]))
-        order = np.concatenate([np.searchsorted(names, groups[k]) for k in (i, j)])
-        matrix, own = Groups([caches[i], caches[j]], order), K[np.ix_(names, names)]
-        for size in (3, 20, 60):
-            some, weights = rng.permutation(len(names))[:size], rng.standard_normal(size)
-            np.testing.assert_allclose(matrix.among(some), own[np.ix_(some, some)], atol=1e-12 * np.abs(K).max())
-            wanted = own[:, some] @ weights
-            np.testing.assert_allclose(matrix.times(some, weights), wanted, atol=1e-11 * np.abs(K).max())
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "laplacian", "callable", "poly"])

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+import krein
 from krein.errors import InputError, KreinError, ResourceError
 from krein.sources import source_of
 from krein.sources.source import bounds_within
@@ -728,3 +729,28 @@ def test_maps_text_and_iterators_need_no_other_package(X, tmp_path):
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[:4] == [f"({N}, {D})"] * 3 + ["(2, 3)"], done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs are of POSIX")
+@pytest.mark.parametrize("ending", [".npy", ".csv", ".parquet", ".svmlight"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, ending):
+    pipe = tmp_path / f"pipe{ending}"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is not a file"):
+        source_of(pipe)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs are of POSIX")
+def test_a_target_or_a_matrix_that_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npy")
+    np.save(tmp_path / "rows.npy", np.eye(4))
+    with pytest.raises(InputError, match="is not a file"):
+        krein.SVC(n_blocks=2, rank=2).fit(tmp_path / "rows.npy", tmp_path / "pipe.npy")
+    with pytest.raises(InputError, match="is not a file"):
+        krein.Precomputed(tmp_path / "pipe.npy")
+
+
+def test_a_workdir_that_is_no_path_is_refused(tmp_path):
+    np.save(tmp_path / "rows.npy", np.eye(4))
+    with pytest.raises(InputError, match="workdir must be the path of a folder"):
+        krein.SVC(n_blocks=2, rank=2, workdir=3).fit(tmp_path / "rows.npy", [0, 1, 0, 1])

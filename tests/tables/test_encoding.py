@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from krein.errors import InputError
@@ -118,9 +120,7 @@ def test_a_missing_text_is_no_unknown_category():
         assert encoder.describe_unknown(counts, 4)[0] == f"b: missing in 2 of 4 rows, {said}"
 
 
-@pytest.mark.parametrize("values", [1, 100, 1 << 22])
-def test_blocks_of_columns_give_what_columns_one_by_one_give(monkeypatch, values):
-    monkeypatch.setattr("krein.tables.encoding.BLOCK_VALUES", values)
+def test_each_column_is_encoded_by_itself_and_as_by_scikit_learns_transformers():
     X = RNG.standard_normal((7, 50)) * 10.0 ** np.arange(-3, 4)[:, None]
     X[2, :3], X[5] = np.nan, 0.1  # 0.1 has a mean that is not 0.1
     columns = (*X[:4], B, *X[4:])
@@ -131,6 +131,9 @@ def test_blocks_of_columns_give_what_columns_one_by_one_give(monkeypatch, values
     assert encoder.notes == tuple(note for i in (2, 4, 6) for note in ones[i].notes)
     np.testing.assert_array_equal(encoder(frame), np.hstack([one(frame) for one in ones]))
     assert encoder.columns[6].scale == 1.0
+    plain = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit_transform(X.T)
+    numbers = np.column_stack([encoder(frame)[:, encoder.names.index(name)] for name in "abcdfgh"])
+    np.testing.assert_allclose(numbers, plain, rtol=1e-12, atol=1e-12)
 
 
 def test_the_work_grows_with_the_number_of_columns_and_not_with_its_square():

@@ -36,7 +36,6 @@ from krein.approximation.shared import (
     leading,
     longest,
     outside_landmarks,
-    partners_of,
     ranks_of,
     sample_keys,
     sample_places,
@@ -380,13 +379,13 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
     n, d = rows.shape
     c, sizes, seed = clusters.n_blocks, clusters.sizes, request.seed
     ranks = draft_ranks(request, clusters)
-    weights: dict[tuple[int, int], float] = {(i, i): 1.0 for i in range(c)}
+    partners = [[i] for i in range(c)]
     strengths: Array = np.empty((c, 0))
     if c > 1 and request.drop != 1.0:
         strengths = strengths_between(medoids, sizes, evaluator)
-        weights = kept_couplings(request, clusters, ranks, strengths)
-    efforts = [Effort.of(int(k), int(size), c, n, len(weights) > c) for k, size in zip(ranks, sizes, strict=True)]
-    partners = partners_of(weights, c)
+        partners = kept_couplings(request, clusters, ranks, strengths)
+    coupled = any(len(others) > 1 for others in partners)
+    efforts = [Effort.of(int(k), int(size), c, n, coupled) for k, size in zip(ranks, sizes, strict=True)]
 
     own_rngs = [stream(seed, 1, i) for i in range(c)]
     wanted = [
@@ -438,7 +437,7 @@ def _coupled(request: Request, clusters: Partition, pieces: Pieces, medoids: Arr
         X, found = _samples(request, pieces, bases, maps, candidates, draws, group)
 
         def strip(i: int, X: Array = X, found: dict[int, SampledBasis] = found) -> dict[tuple[int, int], Array]:
-            return core_strip(X, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
+            return core_strip(X, found, i, [j for j in partners[i] if j >= i], evaluator)
 
         for some in request.each(strip, [(i,) for i in group], "core"):
             blocks |= some

@@ -45,7 +45,6 @@ __all__ = [
     "leading",
     "longest",
     "outside_landmarks",
-    "partners_of",
     "ranks_of",
     "sample_keys",
     "sample_places",
@@ -201,12 +200,12 @@ class Draft:
 def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Evaluator) -> Draft:
     """Build bases, samples and core, with some columns more than ``ranks``."""
     c, n = clusters.n_blocks, request.n
-    weights: dict[tuple[int, int], float] = {(i, i): 1.0 for i in range(c)}
+    partners = [[i] for i in range(c)]
     strengths: Array = np.empty((c, 0))
     if c > 1 and request.drop != 1.0:  # without couplings the c² strengths are not needed
         strengths = coupling_strengths(request, clusters, evaluator)
-        weights = kept_couplings(request, clusters, ranks, strengths)
-    coupled = len(weights) > c
+        partners = kept_couplings(request, clusters, ranks, strengths)
+    coupled = any(len(others) > 1 for others in partners)
     efforts = [Effort.of(int(k), int(size), c, n, coupled) for k, size in zip(ranks, clusters.sizes, strict=True)]
     jobs = [(i,) for i in range(c)]
 
@@ -216,7 +215,6 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
         return choose_landmarks(request.objects, members, efforts[i].own, request.landmarks, evaluator, rng, places)
 
     pools = request.each(own, jobs, "landmarks")
-    partners = partners_of(weights, c)
 
     def basis(i: int) -> SampledBasis:
         e = efforts[i]
@@ -231,7 +229,7 @@ def draft(request: Request, clusters: Partition, ranks: Indices, evaluator: Eval
     found = request.each(basis, jobs, "bases")
 
     def strip(i: int) -> dict[tuple[int, int], Array]:
-        return core_strip(request.objects, found, i, [j for j in partners[i] if j >= i], weights, evaluator)
+        return core_strip(request.objects, found, i, [j for j in partners[i] if j >= i], evaluator)
 
     blocks: dict[tuple[int, int], Array] = {}
     for some in request.each(strip, jobs, "core"):
@@ -311,16 +309,6 @@ def _leading_columns(draft: Draft, ranks: Sequence[int]) -> Draft:
 
 
 # -- one cluster -------------------------------------------------------------------------------------------------------
-
-
-def partners_of(weights: dict[tuple[int, int], float], c: int) -> list[list[int]]:
-    """For each cluster those it is coupled to, itself included."""
-    found: list[list[int]] = [[] for _ in range(c)]
-    for i, j in weights:
-        found[i].append(j)
-        if i != j:
-            found[j].append(i)
-    return found
 
 
 def outside_landmarks(
@@ -501,7 +489,6 @@ def inverse_of(rows: Array) -> Array:
 
 def core_strip(
     objects: Any, bases: Sequence[SampledBasis] | dict[int, SampledBasis], i: int, columns: list[int],
-    weights: dict[tuple[int, int], float],
     evaluator: Evaluator,
 ) -> dict[tuple[int, int], Array]:  # fmt: skip
     """The core's blocks (i, j) for j in ``columns``.
@@ -511,7 +498,7 @@ def core_strip(
     left = precise(take(objects, bases[i].sample))
     out: dict[tuple[int, int], Array] = {}
     if (known := bases[i].block) is not None and i in columns:
-        out[i, i] = weights[i, i] * (known + known.T) / 2.0
+        out[i, i] = (known + known.T) / 2.0
         columns = [j for j in columns if j != i]
     limit = evaluator.chunk_entries // max(1, len(bases[i].sample))
     for some in _batches([len(bases[j].sample) for j in columns], limit):
@@ -521,7 +508,7 @@ def core_strip(
         start = 0
         for j in chosen:
             stop = start + len(bases[j].sample)
-            block = weights[i, j] * (half[:, start:stop] @ bases[j].inverse.T)
+            block = half[:, start:stop] @ bases[j].inverse.T
             out[i, j] = (block + block.T) / 2.0 if i == j else block
             start = stop
     return out

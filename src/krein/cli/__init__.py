@@ -4,8 +4,7 @@ A user error (any ValueError, or a file that cannot be read or written) is one s
 is exit code 1, Ctrl-C is 130. Each command is a module of this package and is loaded when it is called. A command
 imports NumPy and scikit-learn inside its function, so that help and completion do not wait for them.
 
-`options` holds the options that several commands share, `choices` the values they may take, and `demo_experiment` the
-computation behind `krein demo`.
+`options` holds the options that several commands share, and `choices` the values they may take.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ COMMANDS = {
     "predict": "Predict the rows of a file with a saved model.",
     "inspect": "Measure how indefinite a kernel is and what a fit would cost.",
     "reproduce": "Make the tables and figures of the paper again.",
-    "bench": "Time krein beside scikit-learn on this machine.",
 }
 
 

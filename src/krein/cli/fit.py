@@ -16,7 +16,6 @@ from krein.errors import InputError
 
 if TYPE_CHECKING:  # loaded where they are used: see krein.cli
     from krein.tables.model import Model
-    from krein.tables.reading import Frame
 
 __all__ = ["command"]
 
@@ -52,7 +51,7 @@ NOT_JUDGED = "not judged: a fit in pieces uses all rows; keep some in another fi
               help="Model file, *.krein [default: DATA with that extension].")  # fmt: skip
 @options.AS_JSON
 def command(
-    data: Path, target: str | None, drop: tuple[str, ...], format_: str | None, task: str, scale: str, machine: str,
+    data: Path, target: str | None, drop: list[str], format_: str | None, task: str, scale: str, machine: str,
     kernel: str | None, gamma: Any, degree: float | None, coef0: float | None, kernel_param: dict[str, Any],
     param: dict[str, Any], blocks: int | None, rank: int | None, max_error: float | None, max_memory: float | None,
     memory_limit: float | None, workdir: Path | None, folds: int, seed: int, output: Path | None, as_json: bool,
@@ -74,7 +73,7 @@ def command(
     """
     from krein.persistence import save
     from krein.tables.model import learn
-    from krein.tables.reading import file_format
+    from krein.tables.reading import file_format, read_with_target
 
     kind = file_format(data, format_)
     output = output or data.with_suffix(".krein")
@@ -100,7 +99,7 @@ def command(
     if workdir is not None:
         raise InputError("--workdir is for a fit in pieces. Give --memory-limit too, such as --memory-limit 2GB.")
     with options.collected_warnings() as file_warnings:
-        frame, column = _table(data, kind, drop, target, task)
+        frame, column = read_with_target(data, kind, target, drop, task)
     if rank is not None and rank > len(frame):
         raise InputError(f"--rank is at most the number of rows, {len(frame)}; got {rank}.")
     with options.collected_warnings() as fit_warnings:
@@ -125,20 +124,20 @@ def _tell(facts: dict[str, Any], data: Path, notes: tuple[str, ...], fit_warning
 
 
 def _in_pieces(
-    data: Path, kind: str, drop: tuple[str, ...], target: str | None, memory_limit: float, workdir: Path | None,
+    data: Path, kind: str, drop: list[str], target: str | None, memory_limit: float, workdir: Path | None,
     parameters: dict[str, Any], shaped: dict[str, Any],
 ) -> tuple[Model, int, list[str]]:  # fmt: skip
     """Fit a model of a table that is read in pieces; a plan that takes long is printed first."""
     from krein.tables.outside import learn_in_pieces
-    from krein.tables.reading import chunks
+    from krein.tables.reading import chunks, target_column
 
     if kind not in TABLES_OF_NUMBERS:
         raise InputError(
             f"With --memory-limit DATA must be a table of numbers in {', '.join(TABLES_OF_NUMBERS)}; {data.name} is "
             f"{kind}. Leave out --memory-limit, or write it as Parquet."
         )
-    first = options.without_dropped(next(chunks(data, kind, 1)), drop)
-    column = _target(first, target)
+    first = next(chunks(data, kind, 1)).without(drop)
+    column = target_column(first, target)
 
     def planned(plan: Any) -> None:
         if plan.seconds > PLANNED_SECONDS:
@@ -152,40 +151,14 @@ def _in_pieces(
     return model, n, fit_warnings
 
 
-def _table(data: Path, kind: str, drop: tuple[str, ...], target: str | None, task: str) -> tuple[Frame, str]:
-    """Return the file without the columns of --drop, and the name of its target.
-
-    The first row is read for the names, because the target is read as text: classes keep the spelling of the file.
-    """
-    from krein.tables.reading import chunks, keep_spelling, read
-
-    binary = kind in ("svmlight", "npy", "npz")  # numbers have no spelling, and one row costs as much as all
-    frame = options.without_dropped(read(data, kind) if binary else next(chunks(data, kind, 1)), drop)
-    column = _target(frame, target)
-    if binary:
-        return frame, column
-    frame = options.without_dropped(read(data, kind, () if task == "regression" else (column,)), drop)
-    return frame.with_column(column, keep_spelling(frame[column], task)), column
-
-
-def _target(frame: Frame, target: str | None) -> str:
-    """The name of the column to learn."""
-    from krein.tables.reading import find_target
-
-    column = find_target(frame.names, target)
-    if column is None:
-        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
-        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
-    return frame.name_of(column)
-
-
 def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
     """Return the facts about a fitted model as plain values."""
-    from krein.report.summary import is_exact, kernel_of
+    from krein.report.summary import is_exact, kernel_of, matrix_of
 
-    e = model.estimator
-    f = None if is_exact(e) else e.approximation_.factorization
-    score = model.score
+    e, score = model.estimator, model.score
+    matrix = matrix_of(e) if is_exact(e) else None
+    kernel = kernel_of(e)
+    f = None if matrix is not None else e.approximation_.factorization
     error = float(e.relative_error_)
     return {
         "model": str(path),
@@ -195,8 +168,9 @@ def summary(model: Model, n: int, path: Path) -> dict[str, Any]:
         "target": model.target,
         "rows": n,
         "features": len(model.encoder.names) if model.encoder else None,
-        "kernel": kernel_of(e),
+        "kernel": kernel,
         "exact": f is None,
+        "matrix": matrix,
         "score": None if score is None else {
             "name": score.name, "mean": score.mean, "standard_error": score.error, "values": list(score.values),
             "baseline": score.baseline,
@@ -222,8 +196,8 @@ def _lines(facts: dict[str, Any], data: Path) -> list[str]:
     if facts["score"]:
         lines.append(f"  {facts['score']['name']:<9} {_scored(facts['score'])}")
     error, negative, seconds = facts["relative_error"], facts["n_negative"], facts["seconds"]
-    matrix = "the kernel's own, nothing is approximated"
-    if not facts["exact"]:
+    matrix = facts["matrix"]
+    if matrix is None:
         share = 100 * facts["bytes"] / facts["full_matrix_bytes"]
         matrix = (
             f"{_count(facts['blocks'], 'block')}, {_count(facts['directions'], 'direction')}, {si(facts['bytes'])} "

@@ -38,7 +38,7 @@ MIN_ROWS = 10
 @options.SEED
 @options.AS_JSON
 def command(
-    data: Path, target: str | None, drop: tuple[str, ...], format_: str | None, task: str, scale: str,
+    data: Path, target: str | None, drop: list[str], format_: str | None, task: str, scale: str,
     kernel: str | None, gamma: Any, degree: float | None, coef0: float | None, kernel_param: dict[str, Any],
     learner: str, max_evaluations: int | None, model: Path | None, html: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -68,7 +68,7 @@ def command(
     fitted = None if model is None else options.load_model(model)
     begin = time.perf_counter()
     with options.collected_warnings() as file_warnings:
-        frame = options.without_dropped(read(data, kind, fitted.text_columns if fitted else ()), drop)
+        frame = read(data, kind, fitted.text_columns if fitted else ()).without(drop)
     reading = time.perf_counter() - begin
     column = find_target(frame.names, target) if target is not None or len(frame.names) > 1 else None
     if fitted is not None:
@@ -121,9 +121,8 @@ def _objects_and_kernel(
         TABLE_KERNELS,
         check_scale,
         comparable_objects,
-        table_kernel,
+        kernel_of_columns,
         text_column,
-        text_kernel,
     )
     from krein.tables.reading import is_text
 
@@ -139,15 +138,12 @@ def _objects_and_kernel(
     params = given.get("kernel_params", {})
     text = text_column(frame, kernel)
     if text is not None:
-        return (
-            comparable_objects(frame, text, None, False),
-            text_kernel(kernel, params),
-            options.unused_columns(frame, text, kernel),
-        )
+        objects, similarity = comparable_objects(frame, text, None, False), kernel_of_columns(kernel, params)
+        return objects, similarity, options.unused_columns(frame, text, kernel)
     frame, left_out = usable_columns(frame)
     if kernel in TABLE_KERNELS:
         encoder = mixed_encoder_for(frame)
-        return encoder(frame), table_kernel(kernel, params), (*left_out, *encoder.notes)
+        return encoder(frame), kernel_of_columns(kernel, params), (*left_out, *encoder.notes)
     check_scale(kernel, scale)
     encoder = encoder_for(frame, scale)
     X = comparable_objects(frame, None, encoder, kernel in SPHERE_KERNELS)

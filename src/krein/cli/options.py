@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,23 +34,21 @@ __all__ = [
     "rounded",
     "table_options",
     "unused_columns",
-    "without_dropped",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
-UNITS = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 
 
-def parse_bytes(_context: Any, _parameter: Any, value: str | None) -> float | None:
+def parse_bytes(_context: Any, parameter: click.Parameter, value: str | None) -> float | None:
     """Return 500MB, 2GiB or 1e9 as a number."""
-    if value is None:
-        return None
-    text = value.strip().lower()
-    number = text.rstrip("bgikm ")
-    try:
-        return float(number) * UNITS[text[len(number) :].strip()]
-    except (ValueError, KeyError):
-        raise click.BadParameter(f"{value!r} is not a number of bytes; write 500MB, 2GiB or 1e9.") from None
+    from krein.pieces.opening import bytes_from
+
+    return bytes_from(value, parameter.opts[0])
+
+
+def parse_names(_context: Any, _parameter: Any, values: tuple[str, ...]) -> list[str]:
+    """Return the names of columns, of which each value may hold several."""
+    return [name for value in values for name in value.split(",") if name]
 
 
 def parse_settings(_context: Any, _parameter: Any, values: tuple[str, ...]) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def table_options(target: str) -> Callable[[F], F]:
     return _all(
         click.option("--target", metavar="COLUMN", help=f"{target}: its name, or its number from 0 (-1: the last); "
                      f"{usual}"),
-        click.option("--drop", multiple=True, metavar="COLUMN",
+        click.option("--drop", callback=parse_names, multiple=True, metavar="COLUMN",
                      help="Column to leave out; may be given several times, or comma-separated."),
         FORMAT,
         click.option("--task", type=click.Choice(TASKS), default="auto", show_default=True,
@@ -126,11 +124,6 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
         return command
 
     return decorate
-
-
-def without_dropped(frame: Frame, drop: Iterable[str]) -> Frame:
-    """Return the frame without the columns of --drop."""
-    return frame.without([name for some in drop for name in some.split(",") if name])
 
 
 def default_kernel(kernel: str | None, kind: str, usual: str = "rbf") -> tuple[str, tuple[str, ...]]:

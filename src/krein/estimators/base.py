@@ -52,7 +52,9 @@ from krein.kernels.pair_function import with_processes
 from krein.kernels.precomputed import GivenColumns, given_matrix
 from krein.kernels.validation import (
     as_objects,
+    bound_to,
     check_no_dates,
+    check_no_mask,
     check_objects,
     check_table,
     holds_vectors,
@@ -64,7 +66,7 @@ from krein.pieces.rows import RowPieces
 from krein.policy import Policy, check_correction, check_parameters, check_policy
 from krein.threads import large_to_the_end
 
-__all__ = ["KernelMachine", "KernelTransformer", "check_approximation"]
+__all__ = ["KernelMachine", "KernelTransformer", "check_approximation", "validated"]
 
 # The checks that plain rows of floats pass, or that concern targets alone.
 FOR_TARGETS = {"accept_sparse", "multi_output", "y_numeric"}
@@ -72,6 +74,16 @@ FOR_TARGETS = {"accept_sparse", "multi_output", "y_numeric"}
 ERROR_SAMPLES = 8_000
 # If similarities have single precision, eigenvalues have a relative error of SINGLE_ROUNDING.
 SINGLE_ROUNDING = 100.0 * float(np.finfo(np.float32).eps)
+
+
+def validated(machine: Any, X: Any, y: Any, **checks: Any) -> Any:
+    """Return what scikit-learn's validate_data does; integers that float64 cannot hold are refused with words."""
+    try:
+        return validate_data(machine, X, y, **checks)
+    except OverflowError:
+        raise InputError(
+            "X or y holds an integer that float64 cannot hold. Rescale it or take its logarithm."
+        ) from None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -279,9 +291,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, RowPieces):
             return X, self._checked_rows(X, y, **checks)
         for name, values in (("X", X), ("y", y)):
-            if np.ma.is_masked(values):
-                masked = int(np.ma.getmaskarray(values).sum())
-                raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
+            check_no_mask(name, values)
         if not isinstance(y, str) and not is_classifier(self):
             check_no_dates("y", y)
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
@@ -293,16 +303,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
                 check_table(X, self._similarity)
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
-            try:
-                simple = y is not None and checks.keys() <= FOR_TARGETS and not hasattr(self, "feature_names_in_")
-                if simple and is_plain(X, None if reset else getattr(self, "n_features_in_", -1)):
-                    self.n_features_in_ = X.shape[1]
-                    return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
-                found = validate_data(self, X, y, reset=reset, **kind | checks)
-            except OverflowError:
-                raise InputError(
-                    "X or y holds an integer that float64 cannot hold. Rescale it or take its logarithm."
-                ) from None
+            simple = y is not None and checks.keys() <= FOR_TARGETS and not hasattr(self, "feature_names_in_")
+            if simple and is_plain(X, None if reset else getattr(self, "n_features_in_", -1)):
+                self.n_features_in_ = X.shape[1]
+                return in_range(X), None if isinstance(y, str) else self._checked_target(X, y, **checks)
+            found = validated(self, X, y, reset=reset, **kind | checks)
             return (in_range(found), None) if isinstance(y, str) else (in_range(found[0]), found[1])
         if y is None:
             raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
@@ -331,7 +336,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _checked_target(self, X: Any, y: Any, **checks: Any) -> Any:
         """The target of rows that were checked."""
         for_y = {name: value for name, value in checks.items() if name in ("multi_output", "y_numeric")}
-        y = validate_data(self, "no_validation", y, reset=False, **for_y)
+        y = validated(self, "no_validation", y, reset=False, **for_y)
         check_consistent_length(X, y)
         return y
 
@@ -406,7 +411,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _use_exactly(self, objects: Any, kernel: Kernel) -> Any:
         """The objects of an exact fit, checked as `krein.approximate` checks them; nothing is corrected."""
-        objects, _ = check_objects(objects, kernel)
+        if self._fit_on_vectors:  # checked when the fit began
+            bound_to(objects, kernel)
+        else:
+            objects, _ = check_objects(objects, kernel)
         Evaluator(kernel).check_similarity(objects, whole=True)
         self.correction_ = "none" if self.correction == "auto" else self.correction
         self.n_negative_ = 0

@@ -18,27 +18,14 @@ __all__ = ["fill_symmetric", "kernel_matrix"]
 # strip has at most STRIP_ENTRIES entries (128 MiB).
 STRIPS = 32
 STRIP_ENTRIES = 2**24
-# Up to WHOLE_ROWS rows the matrix is evaluated at once, because kernels of vectors use the symmetry themselves.
+# Up to WHOLE_ROWS rows the matrix is one strip, because kernels of vectors use the symmetry themselves.
 WHOLE_ROWS = 1000
 
 
 def kernel_matrix(kernel: Kernel, objects: Any) -> Array:
-    """Return k(objects, objects) in float64, exactly symmetric; 8 n² bytes.
-
-    Of krein's own kernels one triangle is evaluated and mirrored. Of a kernel with something of the user's in it the
-    whole matrix is evaluated, and its asymmetry is an error (`Evaluator.symmetric`).
-    """
-    evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
-    n = count_objects(objects)
-    objects = precise(objects)
-    if isinstance(kernel, Precomputed) or needs_both_orders(kernel):
-        return np.asarray(evaluator.symmetric(objects), dtype=np.float64)
-    if n <= WHOLE_ROWS:
-        K = np.asarray(evaluator.block(objects, objects), dtype=np.float64)
-        K = K + K.T
-        K *= 0.5
-        return K
-    return fill_symmetric(kernel, objects)
+    """Return k(objects, objects) in float64, exactly symmetric; 8 n² bytes."""
+    few = count_objects(objects) <= WHOLE_ROWS
+    return fill_symmetric(kernel, precise(objects), n_strips=1 if few else STRIPS)
 
 
 def fill_symmetric(
@@ -50,12 +37,12 @@ def fill_symmetric(
     *,
     known: Array | None = None,
     names: Indices | None = None,
+    n_strips: int = STRIPS,
 ) -> Array:
     """Return k(objects, objects) / unit strip by strip, exactly symmetric, in ``dtype``.
 
-    ``known`` is the part of the first objects, and ``names`` are the places of the objects among all, for errors.
-
-    Of krein's own kernels one triangle is evaluated and mirrored; of any other the whole matrix, and asymmetry is an
+    ``known`` is the part of the first objects, and ``names`` are the places of the objects among all, for errors. Of
+    krein's own kernels one triangle is evaluated and mirrored; of any other the whole matrix, and asymmetry is an
     error.
     """
     evaluator = Evaluator(kernel, chunk_entries=STRIP_ENTRIES)
@@ -64,10 +51,11 @@ def fill_symmetric(
     K = np.empty((n, n), dtype=dtype)
     if known is not None:
         K[:first, :first] = known
-    step = max(1, min(-(-n // STRIPS), STRIP_ENTRIES // n))
+    step = max(1, min(-(-n // n_strips), STRIP_ENTRIES // n))
     for start in progress_bar(range(first, n, step), what="similarities", verbose=verbose):
         stop = min(start + step, n)
-        strip = evaluator.block(rows(objects, slice(start, stop)), rows(objects, slice(0, n if both else stop)))
+        some = objects if stop - start == n else rows(objects, slice(start, stop))
+        strip = evaluator.block(some, some if some is objects else rows(objects, slice(0, n if both else stop)))
         K[start:stop, : strip.shape[1]] = strip if unit == 1.0 else strip / unit
     if both:
         evaluator.check_symmetric(K[first:, first:], None if names is None else names[first:])

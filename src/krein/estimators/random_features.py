@@ -17,19 +17,23 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from krein.arrays import Array, Indices, seed_from, stream, strips
 from krein.errors import InputError, one_of, whole_number
+from krein.estimators.base import validated
 from krein.kernels import RBF, Kernel, Laplacian, Matern, RationalQuadratic
 from krein.kernels.collections import is_sparse
 from krein.kernels.names import kernel_for
+from krein.kernels.validation import check_no_dates, check_no_mask
 from krein.pieces.opening import check_no_path
 
 __all__ = ["Fastfood", "RandomFourierFeatures", "hadamard"]
 
 # Features are computed for strips of rows of at most STRIP_ENTRIES numbers.
 STRIP_ENTRIES = 2**22
+# The cosine of LARGEST_ANGLE has four digits.
+LARGEST_ANGLE = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +135,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """Bind the kernel to X and draw the random numbers."""
         whole_number("n_components", self.n_components, 1)
         one_of("method", self.method, ("dense", "fastfood"))
-        check_no_path(X, "RandomFourierFeatures")
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32))
+        X = self._vectors(X, reset=True)
         self.kernel_: Kernel = kernel_for(self.kernel, X, gamma=self.gamma, params=self.kernel_params)
         rng, shape = stream(seed_from(self.random_state)), (X.shape[1], int(self.n_components))
         self.random_weights_: Any
@@ -157,8 +160,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def transform(self, X: Any) -> Array:
         """The features of X, (n, n_components), in the float type of X."""
         check_is_fitted(self)
-        check_no_path(X, "RandomFourierFeatures")
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        X = self._vectors(X, reset=False)
         W, count = self.random_weights_, len(self.random_offset_)
         out = np.empty((X.shape[0], count), dtype=X.dtype)
         for part in strips(X.shape[0], max(count, X.shape[1]), STRIP_ENTRIES):
@@ -170,13 +172,19 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 else:
                     angles = rows @ W
                 angles = angles + self.random_offset_
-            if not np.isfinite(angles).all():
+            if not np.abs(angles).max(initial=0.0) <= LARGEST_ANGLE:
                 raise InputError(
                     f"{self.kernel_!r} is so narrow beside entries of {np.abs(X[part]).max():.3g} that random angles "
-                    "overflow. Rescale the data, or choose a wider kernel."
+                    "have few digits or none. Centre the data, rescale them, or choose a wider kernel."
                 )
             out[part] = math.sqrt(2.0 / count) * np.cos(angles)
         return out
+
+    def _vectors(self, X: Any, reset: bool) -> Any:
+        check_no_path(X, "RandomFourierFeatures")
+        check_no_mask("X", X)
+        check_no_dates("X", X)
+        return validated(self, X, "no_validation", reset=reset, accept_sparse="csr", dtype=(np.float64, np.float32))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

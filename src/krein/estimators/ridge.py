@@ -241,7 +241,7 @@ class _Ridge(KernelMachine):
             return None
         try:
             alpha = np.atleast_1d(np.asarray(self.alpha, dtype=np.float64))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             alpha = np.array([np.nan])
         if alpha.ndim != 1 or len(alpha) not in (1, n_targets) or not np.isfinite(alpha).all() or alpha.min() < 0.0:
             raise InputError(

@@ -375,7 +375,7 @@ def finite_C(C: Any) -> float:
     """Return C, or the number that replaces an infinite one."""
     if not (isinstance(C, int | float | np.number) and not isinstance(C, bool) and C > 0):
         raise InputError(f"C must be a number above 0; got {C!r}.")
-    return min(float(C), LARGEST_C)
+    return float(min(C, LARGEST_C))
 
 
 def columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:

@@ -21,6 +21,8 @@ def as_weights(sample_weight: Any) -> Array:
         if np.ma.is_masked(sample_weight) or values.dtype.kind not in "biufO":
             raise TypeError
         return values.astype(np.float64)
+    except OverflowError:
+        raise InputError("sample_weight holds an integer that float64 cannot hold. Divide all weights by it.") from None
     except (TypeError, ValueError):
         kind = "masked values" if np.ma.is_masked(sample_weight) else f"values of type {values.dtype}"
         raise InputError(f"sample_weight must hold one real number per row; got {kind}.") from None
@@ -60,7 +62,7 @@ def class_weights(class_weight: Any, classes: Array, labels: Indices, weights: A
         raise InputError(f'class_weight must be a dict of numbers by class, "balanced" or None; got {class_weight!r}.')
     try:
         found = np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[labels]), dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         known = ", ".join(map(repr, classes.tolist()[:10]))
         raise InputError(
             f"class_weight must give a number for classes of y, which are {known}; got {class_weight!r}: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -213,75 +212,57 @@ class Inspection:
         positive, zero, negative = self.inertia
         low, high = (f"{value:.4g}" for value in self.diagonal)
         constant = f"{'' if self.constant_diagonal else 'about '}{low} for every object" if low == high else None
+        values = [
+            ("range", f"{self.low:.4g} to {self.high:.4g}"),
+            ("with themselves", constant or f"{low} to {high}"),
+            ("negative", f"{self.negative_entries.percent} of pairs"),
+            ("asymmetry", "none" if self.asymmetry == 0.0 else f"{self.asymmetry:.2g} of the largest value"),
+        ]
+        spectrum = [
+            ("eigenvalues", f"{positive:,} positive, {zero:,} zero, {negative:,} negative"),
+            ("from, to", f"{self.smallest:.4g}, {float(self.eigenvalues[0]):.4g}"),
+            ("negative share", self.negative_share.percent),
+        ]
+        for t in self.trend:
+            share = f"{100 * t.negative_share:.3g} % ± {100 * t.spread:.2g}"
+            spectrum.append((f"  of {t.n_objects:,} objects", f"{share}, smallest {t.smallest:.3g}"))
+        if not whole and self.negative_share_of_all is not None:
+            least, grown = (f"{100 * share:.3g} %" for share in self.negative_share_of_all)
+            how = f"if it grows on as from {self.trend[-1].n_objects:,} to {self.n_sampled:,}"
+            spectrum.append((f"  of all {self.n_objects:,}", f"at least {least}; {grown} {how}"))
+        dissimilarity = [
+            ("negative squares", f"{self.negative_squares.percent} of pairs"),
+            ("triangle violated", f"{self.triangle_violations.percent} of triples"),
+        ]
+        blocks = [(f"{b.n_blocks} blocks", f"{b.share.percent} of |K|², by chance {b.chance:.0%}") for b in self.blocks]
+        forecasts = []
+        for f in self.forecasts:
+            mark = f"  <- fewest bytes for {self.target:g}" if f == self.choice else ""
+            text = f"{si(f.nbytes)}, error {f.error:.2g}{'' if f.seen else ' (trend)'}{mark}"
+            forecasts.append((f"{f.n_blocks} x {f.rank}", text))
+        learner = "an SVM" if self.learner == "svm" else "ridge"
+        corrections = [
+            (c.name, f"{c.score}{'  <- recommended' if c.name == self.recommended else ''}") for c in self.corrections
+        ]
+        ranks = [
+            (str(r.rank), f"{r.score:.3f} ± {r.error:.3f}{'  <- sufficient' if r == self.sufficient else ''}")
+            for r in self.rank_scores
+        ]
         parts = [
             ("", [("similarity", self.kernel), ("objects", seen), ("similarities", f"{looked}, {self.seconds:.1f} s")]),
+            ("values", values),
+            ("spectrum", spectrum),
+            ("as dissimilarity", dissimilarity),
+            ("in diagonal blocks", blocks),
+            ("memory and error, forecast", forecasts),
+            (f"corrections, {self.metric} of {learner} on rows left out", corrections),
             (
-                "values",
-                [
-                    ("range", f"{self.low:.4g} to {self.high:.4g}"),
-                    ("with themselves", constant or f"{low} to {high}"),
-                    ("negative", f"{self.negative_entries.percent} of pairs"),
-                    ("asymmetry", "none" if self.asymmetry == 0.0 else f"{self.asymmetry:.2g} of the largest value"),
-                ],
+                f"score against rank, {self.metric} of ridge on rows left out",
+                [*ranks, ("", self.rank_verdict)] if ranks else [],
             ),
-            (
-                "spectrum",
-                [
-                    ("eigenvalues", f"{positive:,} positive, {zero:,} zero, {negative:,} negative"),
-                    ("from, to", f"{self.smallest:.4g}, {float(self.eigenvalues[0]):.4g}"),
-                    ("negative share", self.negative_share.percent),
-                    *[
-                        (
-                            f"  of {t.n_objects:,} objects",
-                            f"{100 * t.negative_share:.3g} % ± {100 * t.spread:.2g}, smallest {t.smallest:.3g}",
-                        )
-                        for t in self.trend
-                    ],
-                    *self._of_all(),
-                ],
-            ),
-            (
-                "as dissimilarity",
-                [
-                    ("negative squares", f"{self.negative_squares.percent} of pairs"),
-                    ("triangle violated", f"{self.triangle_violations.percent} of triples"),
-                ],
-            ),
-            (
-                "in diagonal blocks",
-                [(f"{b.n_blocks} blocks", f"{b.share.percent} of |K|², by chance {b.chance:.0%}") for b in self.blocks],
-            ),
-            ("memory and error, forecast", [self._forecast_line(f) for f in self.forecasts]),
+            ("notes", [("", note) for note in self.notes]),
         ]
-        if self.corrections:
-            heading = f"corrections, {self.metric} of {'an SVM' if self.learner == 'svm' else 'ridge'} on rows left out"
-            parts.append((heading, [self._correction_line(c) for c in self.corrections]))
-        if self.rank_scores:
-            lines = [self._rank_line(r) for r in self.rank_scores]
-            parts.append(
-                (f"score against rank, {self.metric} of ridge on rows left out", [*lines, ("", self.rank_verdict)])
-            )
-        if self.notes:
-            parts.append(("notes", [("", note) for note in self.notes]))
         return [(heading, lines) for heading, lines in parts if lines]
-
-    def _of_all(self) -> list[tuple[str, str]]:
-        if self.n_sampled == self.n_objects or self.negative_share_of_all is None:
-            return []
-        low, high = (f"{100 * share:.3g} %" for share in self.negative_share_of_all)
-        grows = f"if it grows on as from {self.trend[-1].n_objects:,} to {self.n_sampled:,}"
-        return [(f"  of all {self.n_objects:,}", f"at least {low}; {high} {grows}")]
-
-    def _forecast_line(self, f: Forecast) -> tuple[str, str]:
-        mark = f"  <- fewest bytes for {self.target:g}" if f == self.choice else ""
-        rough = "" if f.seen else " (trend)"
-        return f"{f.n_blocks} x {f.rank}", f"{si(f.nbytes)}, error {f.error:.2g}{rough}{mark}"
-
-    def _correction_line(self, c: CorrectionScore) -> tuple[str, str]:
-        return c.name, f"{c.score}{'  <- recommended' if c.name == self.recommended else ''}"
-
-    def _rank_line(self, r: RankScore) -> tuple[str, str]:
-        return str(r.rank), f"{r.score:.3f} ± {r.error:.3f}{'  <- sufficient' if r == self.sufficient else ''}"
 
     def __str__(self) -> str:
         lines = []
@@ -293,13 +274,6 @@ class Inspection:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for heading, found in self.sections():
-            if heading:
-                rows.append(f'<tr><th colspan="2" scope="colgroup" style="text-align:left">{escape(heading)}</th></tr>')
-            for name, text in found:
-                rows.append(
-                    f'<tr><td style="text-align:left">{escape(name.strip())}</td>'
-                    f'<td style="text-align:left">{escape(text)}</td></tr>'
-                )
-        return f"<table>{''.join(rows)}</table>"
+        from krein.report import summary
+
+        return summary.table("Inspection", self.sections())

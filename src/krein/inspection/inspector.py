@@ -20,6 +20,7 @@ from krein.inspection.sampling import Sample
 from krein.kernels import Kernel, Linear, Precomputed, as_kernel, count_objects, counting
 from krein.kernels.names import kernel_for
 from krein.kernels.validation import check_objects
+from krein.kernels.vectors import warn_of_no_contrast
 from krein.policy import DEFAULT
 from krein.progress import progress_bar
 from krein.threads import using
@@ -98,6 +99,8 @@ def inspect(
         raise InputError(f"strength must be a number above 0, C of the SVM or alpha of ridge; got {strength!r}.")
     with counting() as spent:
         objects, bound = _checked(X, kernel)
+    if bound.compares == "vectors":
+        warn_of_no_contrast(objects, bound)
     n, seed = count_objects(objects), seed_from(random_state)
     targets, task = _targets(y, n, task)
     sample = Sample(objects, bound, max_evaluations, seed, verbose, spent.n_evaluations)

@@ -104,7 +104,8 @@ def compare(function: Callable[[Any, Any], Any], A: Any, B: Any) -> Any:
         values = function(*copies)
         changed = not all(map(_equal, copies, given))
     if changed:
-        name = getattr(function, "__qualname__", repr(function))
+        owner = getattr(function, "__self__", function)
+        name = getattr(owner, "__qualname__", repr(owner))
         raise KernelError(f"{name} changes the collections it is given. Let it work on copies of them.")
     return values
 

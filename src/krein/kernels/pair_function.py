@@ -125,8 +125,12 @@ class PairFunction(FromCallable):
             raise InputError(f"n_jobs must be a non-zero integer (-1: all cores) or None; got {jobs!r}.")
 
     def __call__(self, A: Any, B: Any = None) -> Array:
+        values: Array = compare(self._values, A, A if B is None else B)
+        return values
+
+    def _values(self, A: Any, B: Any) -> Array:
         left = list(A)
-        same = B is None or B is A
+        same = B is A
         right = left if same else list(B)
         values: Array = np.zeros((len(left), len(right)))
         ahead = np.arange(len(left)) if same else np.zeros(len(left), dtype=np.intp)  # where each row begins
@@ -262,6 +266,8 @@ def takes(function: Callable[..., Any], X: Any) -> str | None:
         note(1)
         value = np.asarray(compare(function, A[0], B[1]))
         return "pairs" if value.ndim == 0 and value.dtype.kind in "biuf" else None
+    except KernelError:  # it changes what it is given, and is refused when it is used
+        return "pairs"
     except Exception:
         return None
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from krein.arrays import Array, Indices, stream, strips
-from krein.errors import InputError, one_of
+from krein.errors import InputError, one_of, regular_file
 from krein.kernels.collections import is_sparse
 from krein.kernels.kernel import ASYMMETRY, STRIP, Kernel, Traits, as_float, asymmetry, release_pages
 
@@ -169,7 +169,7 @@ class Precomputed(Kernel):
 def open_matrix(path: str | os.PathLike[str]) -> Any:
     """Return the array in an .npy file, memory-mapped."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(regular_file(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{os.fspath(path)!r} cannot be opened as a NumPy array: {error}. Write it with numpy.save, or "

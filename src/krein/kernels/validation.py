@@ -35,8 +35,10 @@ from krein.pieces.rows import SPHERE_TOLERANCE, RowPieces
 
 __all__ = [
     "as_objects",
+    "bound_to",
     "check_new_objects",
     "check_no_dates",
+    "check_no_mask",
     "check_objects",
     "check_table",
     "has_only_similarities",
@@ -88,6 +90,13 @@ def check_table(X: Any, kernel: Any) -> None:
         "hold something else. If they are objects to be compared as they are, say so in both: "
         "kernel=krein.kernels.FromCallable(k) is given lists as lists."
     )
+
+
+def check_no_mask(name: str, values: Any) -> None:
+    """Refuse masked values, whose masks NumPy would drop."""
+    if np.ma.is_masked(values):
+        masked = int(np.ma.getmaskarray(values).sum())
+        raise InputError(f"{name} masks {masked} of its values. Impute or drop them first.")
 
 
 def check_no_dates(name: str, values: Any) -> None:
@@ -158,12 +167,17 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     """Return the checked objects and the kernel bound to them, or raise InputError."""
     if X is None and isinstance(matrix := _innermost(kernel), Precomputed):
         X = np.arange(matrix.n_objects)
+    objects = X if kernel.dissimilar else _collection(X, kernel)
+    return objects, bound_to(objects, kernel)
+
+
+def bound_to(objects: Any, kernel: Kernel) -> Kernel:
+    """Return the kernel bound to checked objects. Refuse a distance or a single object; warn of rows off the sphere."""
     if kernel.dissimilar:
         raise InputError(
             f"{kernel!r} is a distance: large values mean far apart. Make it a similarity first, with "
             "krein.FromDistances(...), exp(-d / scale) for instance, or krein.DoubleCentred(...)."
         )
-    objects = _collection(X, kernel)
     n = count_objects(objects)
     if n < 2:
         raise InputError(
@@ -172,7 +186,7 @@ def check_objects(X: Any, kernel: Kernel) -> tuple[Any, Kernel]:
     bound = kernel.bind(objects)
     if bound.traits.sphere and is_vectors(objects):
         _warn_off_sphere(objects, bound)
-    return objects, bound
+    return bound
 
 
 def check_new_objects(X_new: Any, objects: Any, kernel: Kernel) -> Any:
@@ -215,8 +229,7 @@ def _collection(X: Any, kernel: Kernel, like_vectors: bool = False) -> Any:
             f"X must be a 2-D array or a sequence of objects; got {type(X).__name__}. Convert it with list(...) or "
             "numpy.asarray(...) first."
         )
-    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
-        raise InputError(f"X masks {int(np.ma.getmaskarray(X).sum())} of its values. Impute or drop them first.")
+    check_no_mask("X", X)
     if kernel.compares == "strings":
         return _strings(X)
     if kernel.compares == "sequences":

@@ -74,7 +74,7 @@ def save(
             "a pipeline or a search save the krein model in it, as named_steps or best_estimator_; of a subclass, the "
             "model it extends."
         )
-    named = _checked(functions, matrices)
+    named, version = _checked(functions, matrices), _version()
     encoder = Encoder(named)
     root = encoder.value(model)
     try:
@@ -84,7 +84,7 @@ def save(
         raise InputError(
             f"This {type(model).__name__} cannot be saved, as it could not be loaded: {reason}."
         ) from error
-    header = {"format": FORMAT, "krein": _version(), "class": type(model).__name__, "root": root["ref"]}
+    header = {"format": FORMAT, "krein": version, "class": type(model).__name__, "root": root["ref"]}
     write(target, {**header, "entries": encoder.entries}, encoder.arrays)
 
 

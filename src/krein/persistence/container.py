@@ -229,11 +229,11 @@ def _parsed(text: str | bytes, path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return found
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number of JSON")
+        raise ValueError(f"{constant} is not a number of JSON")
 
     try:
         found = json.loads(text, object_pairs_hook=once, parse_constant=refuse)
@@ -249,7 +249,8 @@ def _parsed(text: str | bytes, path: Path) -> dict[str, Any]:
 
 def _checksums(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     """Return for each array the SHA-256 of the SHA-256 of its chunks."""
-    chunks = {name: _chunks(_bytes_of(a)) for name, a in arrays.items()}
+    bytes_of = {name: _bytes_of(a) for name, a in arrays.items()}
+    chunks = {name: [b[i : i + CHUNK] for i in range(0, len(b), CHUNK)] for name, b in bytes_of.items()}
     every = list(chain.from_iterable(chunks.values()))
     tasks = [every[i : i + CHUNKS_PER_TASK] for i in range(0, len(every), CHUNKS_PER_TASK)]
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
@@ -259,10 +260,6 @@ def _checksums(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
 
 def _digests(chunks: list[memoryview]) -> list[bytes]:
     return [hashlib.sha256(chunk).digest() for chunk in chunks]
-
-
-def _chunks(data: memoryview) -> list[memoryview]:
-    return [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]
 
 
 def _bytes_of(a: NDArray[Any]) -> memoryview:

@@ -1,7 +1,8 @@
 """The fixed list of what a model file may hold: each class with how it is taken apart and put together again.
 
-A new estimator or value is one line below. Nothing else is ever constructed, whatever a file says; what is put together
-goes through its own checks, its fields are compared with their annotations, and what must fit together is made sure of.
+On it are the estimators and kernels that their rooms list in ``__all__``, and the values listed below. Nothing else is
+ever constructed, whatever a file says. What is put together goes through its own checks, its fields are compared with
+their annotations, and what must fit together is made sure of.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process import kernels as sk
 
 from krein import estimators, kernels
@@ -56,22 +58,16 @@ Fields = dict[str, Any]
 
 # -- the list ----------------------------------------------------------------------------------------------------------
 
-ESTIMATORS = (
-    estimators.SVC, estimators.SVR, estimators.OneClassSVM, estimators.KernelRidge, estimators.KernelRidgeClassifier,
-    estimators.GaussianProcessRegressor, estimators.KernelPCA, estimators.SpectralClustering, estimators.MEKA,
-    estimators.NuSVC, estimators.NuSVR, estimators.SpectralEmbedding, estimators.KernelKMeans, UnitSphere,
-    estimators.KernelLogisticRegression, estimators.GaussianProcessClassifier, estimators.ProxySVC,
-    estimators.RandomFourierFeatures,
-)  # fmt: skip
+
+def _listed(room: types.ModuleType) -> list[type]:
+    return [value for name in room.__all__ if isinstance(value := getattr(room, name), type)]
+
+
+# What rooms list as public. Precomputed is read in a way of its own.
+ESTIMATORS = (UnitSphere, *(v for v in _listed(estimators) if issubclass(v, BaseEstimator)))
 OWN_KERNELS = (
-    kernels.RBF, kernels.Laplacian, kernels.Linear, kernels.Polynomial, kernels.Cosine, kernels.SpherePolynomial,
-    kernels.ELM, kernels.TL1, kernels.Sigmoid, kernels.ArcCosine, kernels.NTK, kernels.Normalized, kernels.Sum,
-    kernels.Product, kernels.Scaled, kernels.FromCallable, FromSklearn, kernels.FromDistances, kernels.DoubleCentred,
-    kernels.EditDistance, kernels.EditSimilarity, kernels.JaroWinkler, kernels.Spectrum, kernels.Alignment,
-    kernels.DynamicTimeWarping, kernels.PairFunction,
-    kernels.Gower, GivenColumns, kernels.Matern, kernels.RationalQuadratic, kernels.Periodic,
-    kernels.Tanimoto, kernels.MinMax, kernels.Jaccard, kernels.Hamming, kernels.ChiSquared,
-    kernels.HistogramIntersection, kernels.Haversine, kernels.GlobalAlignment,
+    FromSklearn, GivenColumns,
+    *(v for v in _listed(kernels) if issubclass(v, Kernel) and is_dataclass(v) and v is not Precomputed),
 )  # fmt: skip
 WHOLES = (Model, Approximation, BlockSparse)
 PARTS = (
@@ -84,6 +80,7 @@ OF_SKLEARN = (
     sk.RBF, sk.Matern, sk.RationalQuadratic, sk.ExpSineSquared, sk.DotProduct, sk.ConstantKernel, sk.WhiteKernel,
     sk.PairwiseKernel, sk.Sum, sk.Product, sk.Exponentiation, sk.CompoundKernel,
 )  # fmt: skip
+FLOATS = ("float32", "float64")
 SPARSE = (sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array)
 GENERATORS = {g.__name__: g for g in (np.random.PCG64, np.random.PCG64DXSM, np.random.SFC64)}
 TYPES: dict[str, type] = {"float": float, "int": int, "bool": bool} | {
@@ -129,9 +126,7 @@ def _of_dataclass(cls: Any) -> Kind:
         for name, value in given.items():
             if not hints[name](value):
                 raise InputError(f"{cls.__name__}.{name} cannot be a {type(value).__name__}")
-        check_before = _BEFORE.get(cls)
-        if check_before is not None:
-            check_before(given)
+        _need(cls not in _FITS or _FITS[cls](given), f"a {cls.__name__}")
         made = cls(**given)
         for name, value in given.items():
             if not _same(getattr(made, name), value):  # a sum inside a sum, for one, might double with each level
@@ -180,8 +175,8 @@ def _precomputed(given: Fields) -> Precomputed:
     names = [field.name for field in fields(Precomputed)]
     _check_names(Precomputed, given, names, {"S"})
     S = given["S"]
-    _need(isinstance(S, np.ndarray | sp.csr_matrix | sp.csr_array) and S.dtype.kind in "biuf", "S is no matrix")
-    _need(len(S.shape) == 2 and S.shape[0] == S.shape[1], "S is not square")
+    numbers = isinstance(S, np.ndarray | sp.csr_matrix | sp.csr_array) and S.dtype.kind in "biuf"
+    _need(numbers and len(S.shape) == 2 and S.shape[0] == S.shape[1], "a Precomputed")
     Precomputed(
         np.eye(2), **{name: value for name, value in given.items() if name != "S"}
     )  # are they what they may be?
@@ -252,23 +247,26 @@ def checker(hint: Any) -> Callable[[Any], bool]:
 # -- what must fit together --------------------------------------------------------------------------------------------
 
 
-def _need(true: Any, what: str) -> None:
+def _need(true: Any, name: str) -> None:
     if not bool(true):
-        raise InputError(what)
+        raise InputError(f"the parts of {name} do not fit together")
 
 
-def _check_core(given: Fields) -> None:
+def _core_fits(given: Fields) -> bool:
     ranks = np.array(given["ranks"], dtype=np.intp)
-    _need(len(ranks) == 0 or ranks.min() >= 0, "a block has a negative rank")
-    for g in given["groups"]:
-        m = len(g.left)
-        shape = g.values.shape[1:]
-        _need(g.left.shape == g.right.shape == g.values.shape[:1] == (m,) and len(shape) in (1, 2), "a group is ragged")
-        _need(len(shape) == 2 or np.array_equal(g.left, g.right), "only blocks on the diagonal can be diagonals")
-        if m:
-            _need(g.left.min() >= 0 and (g.left <= g.right).all() and g.right.max() < len(ranks), "a block is nowhere")
-            fit = (ranks[g.left] == shape[0]) & (ranks[g.right] == shape[-1])
-            _need(fit.all(), "a block has another shape than its ranks")
+    return (not len(ranks) or ranks.min() >= 0) and all(_group_fits(g, ranks) for g in given["groups"])
+
+
+def _group_fits(g: Group, ranks: Indices) -> bool:
+    shape = g.values.shape[1:]
+    if not (g.left.shape == g.right.shape == g.values.shape[:1] and g.left.ndim == 1 and len(shape) in (1, 2)):
+        return False
+    if len(shape) == 1 and not np.array_equal(g.left, g.right):  # only blocks on the diagonal can be diagonals
+        return False
+    if not len(g.left):
+        return True
+    inside = g.left.min() >= 0 and (g.left <= g.right).all() and g.right.max() < len(ranks)
+    return bool(inside and (ranks[g.left] == shape[0]).all() and (ranks[g.right] == shape[-1]).all())
 
 
 def _factorization_apart(f: Factorization) -> Fields:
@@ -287,85 +285,63 @@ def _factorization_apart(f: Factorization) -> Fields:
 def _factorization(given: Fields) -> Factorization:
     known = ["bases", "core", "order", "shift", "maps", "sizes", "dtype"]
     _check_names(Factorization, given, known, {"bases", "core", "order"})
-    if "sizes" in given:
-        return _rowless(given)
-    bases: Any = given["bases"]
-    core: Any = given["core"]
-    order: Any = given["order"]
-    maps: Any = given.get("maps")
-    shift = given.get("shift", 0.0)
-    _need(isinstance(bases, tuple) and len(bases) > 0, "there are no bases")
-    _need(all(isinstance(B, np.ndarray) and B.ndim == 2 and B.dtype.kind in "iuf" for B in bases), "a basis is none")
-    _need(checker(Indices)(order) and order.ndim == 1, "the order is none")
-    _need(checker(Array | BlockSparse)(core) and len(core.shape) == 2, "the core is no matrix")
-    _need(core.shape[0] == core.shape[1] and checker(float)(shift), "the core is not square, or the shift no number")
-    if maps is not None:
-        fit = isinstance(maps, tuple) and len(maps) == len(bases)
-        _need(fit and all(checker(Array)(A) and A.ndim == 2 for A in maps), "a map is none")
-        _need(all(A.shape[0] == B.shape[1] for A, B in zip(maps, bases, strict=True)), "maps and bases differ")
+    held: Any = dict.fromkeys(known) | {"shift": 0.0} | given
+    bases, core, order, shift, maps, sizes, dtype = held.values()
+    square = checker(Array | BlockSparse)(core) and len(core.shape) == 2 and core.shape[0] == core.shape[1]
+    _need(square and checker(float)(shift) and (maps is None or _are_matrices(maps)), "a Factorization")
+    if "sizes" in given:  # its rows lay elsewhere
+        counts = checker(Indices)(sizes) and sizes.ndim == 1 and len(sizes) and sizes.min() >= 0
+        _need(counts and maps is not None and len(maps) == len(sizes) and dtype in FLOATS, "a Factorization")
+        return Factorization(PieceBases(Pieces.absent(sizes), maps, dtype), core, shift)
+    _need(_are_matrices(bases) and len(bases) and checker(Indices)(order) and order.ndim == 1, "a Factorization")
+    _need(maps is None or [len(A) for A in maps] == [B.shape[1] for B in bases], "a Factorization")
     return Factorization.from_blocks(bases, core, order, shift, maps)
 
 
-def _rowless(given: Fields) -> Factorization:
-    """A factorization whose rows lay elsewhere."""
-    sizes: Any = given["sizes"]
-    maps: Any = given.get("maps")
-    core: Any = given.get("core")
-    dtype = given.get("dtype")
-    _need(
-        checker(Indices)(sizes) and sizes.ndim == 1 and len(sizes) and sizes.min() >= 0, "the sizes of blocks are none"
-    )
-    fit = isinstance(maps, tuple) and len(maps) == len(sizes) and dtype in ("float32", "float64")
-    _need(fit and all(checker(Array)(A) and A.ndim == 2 for A in maps), "a map is none")
-    _need(checker(Array | BlockSparse)(core) and len(core.shape) == 2, "the core is no matrix")
-    _need(core.shape[0] == core.shape[1] and checker(float)(given.get("shift", 0.0)), "the core is not square")
-    bases = PieceBases(Pieces.absent(sizes), maps, str(dtype))
-    return Factorization(bases, core, given.get("shift", 0.0))
+def _are_matrices(values: Any) -> bool:
+    matrices = isinstance(values, tuple) and all(isinstance(A, np.ndarray) for A in values)
+    return matrices and all(A.ndim == 2 and A.dtype.kind in "iuf" for A in values)
 
 
 def _rows_together(given: Fields) -> RowPieces:
     _check_names(RowPieces, given, ["shape", "dtype"], {"shape", "dtype"})
     shape, dtype = given["shape"], given["dtype"]
-    _need(
-        isinstance(shape, tuple) and len(shape) == 2 and all(type(m) is int and m > 0 for m in shape),
-        "rows have no shape",
-    )
-    _need(dtype in ("float32", "float64"), "rows have no type")
+    _need(checker(tuple[int, int])(shape) and min(shape) > 0 and dtype in FLOATS, "RowPieces")
     return RowPieces.absent(shape, dtype)
 
 
-def _check_partition(given: Fields) -> None:
+def _partition_fits(given: Fields) -> bool:
     order, starts, centres = given["order"], given["starts"], given["centres"]
-    _need(order.ndim == starts.ndim == 1 and len(starts) >= 2 and centres.ndim == 2, "a partition is ragged")
-    _need(
-        starts[0] == 0 and starts[-1] == (len(order) or starts[-1]) and (np.diff(starts) >= 0).all(),
-        "clusters are out of order",
-    )
-    _need(len(centres) == len(starts) - 1, "there are not as many centres as clusters")
+    if not (order.ndim == starts.ndim == 1 and len(starts) >= 2 and centres.ndim == 2):
+        return False
+    rising = starts[0] == 0 and starts[-1] == (len(order) or starts[-1]) and (np.diff(starts) >= 0).all()
+    return bool(rising and len(centres) == len(starts) - 1)
 
 
-def _check_landmarks(given: Fields) -> None:
+def _landmarks_fit(given: Fields) -> bool:
     T = given["transform"]
-    _need(T.ndim == 2 and count_objects(given["landmarks"]) == len(T), "landmarks and their map differ in number")
+    return T.ndim == 2 and count_objects(given["landmarks"]) == len(T)
 
 
-def _check_approximation(given: Fields) -> None:
+def _approximation_fits(given: Fields) -> bool:
     f, clusters, maps = given["factorization"], given["partition"], given["maps"]
-    n = f.shape[0]
-    _need(count_objects(given["objects"]) == n == clusters.starts[-1], f"{n} rows are approximated, of other objects")
-    _need(len(maps) == f.n_blocks == clusters.n_blocks, "there are not as many maps as blocks")
-    _need(all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True)), "a map has another rank")
-    _need(given.get("assignment", "centre") in ASSIGNMENTS, "objects are assigned to blocks in an unknown way")
+    return bool(
+        count_objects(given["objects"]) == f.shape[0] == clusters.starts[-1]
+        and len(maps) == f.n_blocks == clusters.n_blocks
+        and all(m.transform.shape[1] == k for m, k in zip(maps, f.ranks, strict=True))
+        and given.get("assignment", "centre") in ASSIGNMENTS
+    )
 
 
-_BEFORE: dict[Any, Callable[[Fields], None]] = {
-    BlockSparse: _check_core,
-    Partition: _check_partition,
-    LandmarkMap: _check_landmarks,
-    Embedding: _check_landmarks,
-    Approximation: _check_approximation,
-    Model: lambda given: _need(isinstance(given["estimator"], ESTIMATORS), "a model has another machine than krein's"),
-    FromSklearn: lambda given: _need(isinstance(given["wrapped"], sk.Kernel), "FromSklearn wraps something else"),
+# Whether the fields of a class fit together.
+_FITS: dict[Any, Callable[[Fields], bool]] = {
+    BlockSparse: _core_fits,
+    Partition: _partition_fits,
+    LandmarkMap: _landmarks_fit,
+    Embedding: _landmarks_fit,
+    Approximation: _approximation_fits,
+    Model: lambda given: isinstance(given["estimator"], ESTIMATORS),
+    FromSklearn: lambda given: isinstance(given["wrapped"], sk.Kernel),
 }
 
 # -- the rest ----------------------------------------------------------------------------------------------------------
@@ -373,17 +349,16 @@ _BEFORE: dict[Any, Callable[[Fields], None]] = {
 
 def _of_sparse(cls: Any) -> Kind:
     def together(given: Fields) -> Any:
-        shape = given["shape"]
-        _need(len(shape) == 2 and all(type(size) is int for size in shape), "a sparse matrix has no shape")
-        parts = tuple(given[name] for name in ("data", "indices", "indptr"))
-        _need(all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts), "a sparse matrix has no arrays")
-        _need(parts[0].dtype.kind in "biuf" and {part.dtype.kind for part in parts[1:]} == {"i"}, "its types are wrong")
-        data, indices, indptr = parts
+        shape, name = given["shape"], f"a {cls.__name__}"
+        parts = data, indices, indptr = tuple(given[name] for name in ("data", "indices", "indptr"))
+        _need(checker(tuple[int, int])(shape) and checker(Array)(data), name)
+        _need(all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts), name)
+        _need(indices.dtype.kind == indptr.dtype.kind == "i", name)
         major, minor = shape if issubclass(cls, sp.csr_matrix | sp.csr_array) else shape[::-1]
         # SciPy's products trust the indices and would read beyond the arrays; its own check passes over some
-        _need(len(indptr) == major + 1 and indptr[0] == 0 and (np.diff(indptr) >= 0).all(), "its rows are nowhere")
-        _need(len(data) == len(indices) == indptr[-1], "a sparse matrix is ragged")
-        _need(not len(data) or (indices.min() >= 0 and indices.max() < minor), "its columns are nowhere")
+        rising = len(indptr) == major + 1 and indptr[0] == 0 and (np.diff(indptr) >= 0).all()
+        _need(rising and len(data) == len(indices) == indptr[-1], name)
+        _need(not len(data) or (indices.min() >= 0 and indices.max() < minor), name)
         return cls(parts, shape=shape)
 
     def apart(value: Any) -> Fields:
@@ -395,7 +370,7 @@ def _of_sparse(cls: Any) -> Kind:
 
 def _random_state(given: Fields) -> Any:
     found = np.random.RandomState(0)
-    _need(0 <= given["state"]["state"]["pos"] <= 624, "a random state points beyond its numbers")  # which C trusts
+    _need(0 <= given["state"]["state"]["pos"] <= 624, "a RandomState")  # which C trusts
     found.set_state(given["state"])
     return found
 
@@ -414,7 +389,7 @@ def _take_generator(value: Any) -> Fields:
 
 
 def _partial(given: Fields) -> Any:
-    _need(callable(given["function"]), "a partial function of none")
+    _need(callable(given["function"]), "a partial")
     return functools.partial(given["function"], *given["args"], **given["keywords"])
 
 

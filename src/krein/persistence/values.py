@@ -229,7 +229,7 @@ class Decoder:
             depth = 1 + max((self._depths[i] for i in self._met), default=0)
             weight = 1 + sum(self._weights[i] for i in self._met)
             if depth > 2 * MAX_DEPTH or weight > most:
-                raise ValueError("it is nested without end")
+                raise ValueError("its values are nested or shared too often")
             self._made.append(made)
             self._depths.append(depth)
             self._weights.append(weight)
@@ -248,28 +248,29 @@ class Decoder:
             if type(place) is int and 0 <= place < len(self._made):
                 self._met.append(place)
                 return self._made[place]
-        raise ValueError(f"{str(given)[:80]} stands for nothing")
+        raise ValueError(f"{str(given)[:80]} is not a value")
 
     def _entry(self, entry: Entry) -> Any:
         kind = entry["is"]
-        if kind in KINDS:
-            _only(entry, "fields")
-            return KINDS[kind].together({str(name): self.value(part) for name, part in entry["fields"].items()})
-        if kind not in _READERS:
-            raise ValueError(f"{kind!r} is nothing that this version of krein knows; a newer one may")
-        return _READERS[kind](self, entry)
+        if kind not in KINDS and kind not in _READERS:
+            raise ValueError(f"{kind!r} is not known to this version of krein; a newer one may know it")
+        reader, known = (Decoder._object, "fields") if kind in KINDS else _READERS[kind]
+        if unknown := sorted(set(entry) - {"is", *known.split()}):
+            raise ValueError(f"{kind!r} has {unknown[0]!r}, which this version of krein does not know")
+        return reader(self, entry)
 
     # -- one method for each kind of entry -------------------------------------------------------------------------
 
+    def _object(self, entry: Entry) -> Any:
+        return KINDS[entry["is"]].together({str(name): self.value(part) for name, part in entry["fields"].items()})
+
     def _function(self, entry: Entry) -> Any:
-        _only(entry, "name")
         name = str(entry["name"])
         if name not in self.named:
             raise MissingFunction(name, "function", "functions")
         return self.named[name]
 
     def _matrix(self, entry: Entry) -> Any:
-        _only(entry, "name", "shape", "dtype", "checksum")
         name = str(entry["name"])
         if name not in self.named:
             raise MissingFunction(name, "matrix", "matrices")
@@ -282,31 +283,28 @@ class Decoder:
         return given
 
     def _array(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "array", "order")
         a = self._taken(entry["array"])
         if entry.get("order", "F") != "F":
-            raise ValueError("an array has an order that is not known")
+            raise ValueError("the memory order of an array is not known")
         return a.T if "order" in entry else a
 
     def _text(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "array", "dtype", "shape")
         if not TEXT_TYPE.fullmatch(entry["dtype"]):
-            raise ValueError("text is in a type that is not known")
+            raise ValueError("the type of an array of text is not known")
         raw = self._bytes(entry["array"])
         dtype = np.dtype(entry["dtype"])
         if dtype.kind == "U" and raw.size and raw.view("<u4").max() > LAST_CHARACTER:
-            raise ValueError("text holds what is no character")
+            raise ValueError("a text holds numbers that are not characters")
         text: NDArray[Any] = raw.view(dtype)
         return text.reshape(_shape(entry["shape"], raw.size // dtype.itemsize))
 
     def _scalar(self, entry: Entry) -> Any:
         a = self._text(entry) if "dtype" in entry else self._array(entry)
         if a.shape != ():
-            raise ValueError("a single value has a shape")
+            raise ValueError("a scalar has a shape")
         return a[()]
 
     def _objects(self, entry: Entry) -> NDArray[Any]:
-        _only(entry, "shape", "items")
         items = self.value(entry["items"])
         if not isinstance(items, list):
             raise ValueError("an array of objects has no items")
@@ -316,42 +314,37 @@ class Decoder:
         return out.reshape(_shape(entry["shape"], len(items)))
 
     def _list(self, entry: Entry) -> Any:
-        _only(entry, "items")
         return SEQUENCES[entry["is"]](map(self.value, entry["items"]))
 
     def _dict(self, entry: Entry) -> dict[Any, Any]:
-        _only(entry, "keys", "values")
         keys = [self.value(key) for key in entry["keys"]]
         found = dict(zip(keys, map(self.value, entry["values"]), strict=True))
         if len(found) != len(keys):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key occurs twice")
         return found
 
     def _strings(self, entry: Entry) -> Any:
-        _only(entry, "of", "kind", "text", "lengths")
         parts = self._split(self._bytes(entry["text"]).tobytes(), entry["lengths"])
         readers = {"str": lambda raw: raw.decode("utf-8", "surrogatepass"), "bytes": bytes}
         return SEQUENCES[entry["of"]](map(readers[entry["kind"]], parts))
 
     def _arrays_in(self, entry: Entry) -> Any:
-        _only(entry, "of", "array", "lengths")
         whole = self._taken(entry["array"])
         if whole.ndim == 0:
-            raise ValueError("sequences stand in a single number")
+            raise ValueError("joined arrays are a single number")
         return SEQUENCES[entry["of"]](self._split(whole, entry["lengths"]))
 
     def _split(self, whole: Any, name: Any) -> list[Any]:
         """Parts of these lengths, end to end."""
         lengths = self._taken(name)
         if lengths.dtype != np.int64 or lengths.ndim != 1 or (len(lengths) and lengths.min() < 0):
-            raise ValueError("there are lengths that are none")
+            raise ValueError("the lengths of joined values are not counts")
         ends = list(accumulate(lengths.tolist(), initial=0))  # Python's numbers: these do not overflow
         if ends[-1] != len(whole):
-            raise ValueError("lengths do not add up to what there is")
+            raise ValueError("the lengths of joined values do not add up to their whole")
         return [whole[start:end] for start, end in pairwise(ends)]
 
     def _plain_bytes(self, entry: Entry) -> bytes:
-        _only(entry, "array")
         return self._bytes(entry["array"]).tobytes()
 
     # -- arrays ----------------------------------------------------------------------------------------------------
@@ -362,7 +355,7 @@ class Decoder:
     def _bytes(self, name: Any) -> NDArray[np.uint8]:
         a = self._taken(name)
         if a.dtype != np.uint8 or a.ndim != 1:
-            raise ValueError(f"{name!r} is no text")
+            raise ValueError(f"{name!r} is not a vector of bytes")
         return a
 
 
@@ -374,29 +367,25 @@ class OtherMatrix(Exception):
     """A matrix that is not the one that was saved with; its name, what it was, and what it is."""
 
 
-_READERS: dict[Any, Callable[[Decoder, Entry], Any]] = {
-    "function": Decoder._function,
-    "matrix": Decoder._matrix,
-    "array": Decoder._array,
-    "text": Decoder._text,
-    "scalar": Decoder._scalar,
-    "objects": Decoder._objects,
-    "list": Decoder._list,
-    "tuple": Decoder._list,
-    "dict": Decoder._dict,
-    "strings": Decoder._strings,
-    "arrays": Decoder._arrays_in,
-    "bytes": Decoder._plain_bytes,
+# How the kinds of entries are read, and the fields that they may have.
+_READERS: dict[Any, tuple[Callable[[Decoder, Entry], Any], str]] = {
+    "function": (Decoder._function, "name"),
+    "matrix": (Decoder._matrix, "name shape dtype checksum"),
+    "array": (Decoder._array, "array order"),
+    "text": (Decoder._text, "array dtype shape"),
+    "scalar": (Decoder._scalar, "array dtype shape order"),
+    "objects": (Decoder._objects, "shape items"),
+    "list": (Decoder._list, "items"),
+    "tuple": (Decoder._list, "items"),
+    "dict": (Decoder._dict, "keys values"),
+    "strings": (Decoder._strings, "of kind text lengths"),
+    "arrays": (Decoder._arrays_in, "of array lengths"),
+    "bytes": (Decoder._plain_bytes, "array"),
 }
-
-
-def _only(entry: Entry, *names: str) -> None:
-    if unknown := sorted(set(entry) - {"is", *names}):
-        raise ValueError(f"{entry['is']!r} has {unknown[0]!r}, which this version of krein does not know")
 
 
 def _shape(given: Any, size: int) -> tuple[int, ...]:
     shape = tuple(given)
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != size:
-        raise ValueError("an array has a shape that does not fit its numbers")
+        raise ValueError("the shape of an array does not fit its size")
     return shape

@@ -23,6 +23,7 @@ import numpy as np
 
 from krein.arrays import Array
 from krein.errors import InputError, ResourceError
+from krein.sources.spool import remove_own
 
 __all__ = ["KINDS", "Workdir", "mapped", "most_held"]
 
@@ -59,6 +60,8 @@ class Workdir:
         self.kept, self.limit = path is not None, limit
         self.random_state: int | None = None
         self._n_builds = self._n_names = 0
+        if not (path is None or isinstance(path, str | os.PathLike)):
+            raise InputError(f"workdir must be the path of a folder, or None; got {path!r}.")
         given = path if path is None else Path(os.path.abspath(path), OWN_FOLDER)
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="krein-")) if given is None else given
@@ -69,7 +72,7 @@ class Workdir:
                 f"workdir must be a folder that can be written to; {str(path or tempfile.gettempdir())!r} cannot: "
                 f"{error}. Pass another."
             ) from None
-        self._end = weakref.finalize(self, _remove, self.folder, os.getpid())
+        self._end = weakref.finalize(self, remove_own, self.folder, os.getpid())
 
     # -- whose files these are -------------------------------------------------------------------------------------
 
@@ -211,7 +214,7 @@ class Workdir:
         """Remove the files, but those of an unfinished fit in a folder that was given."""
         self._end.detach()
         if finished or not self.kept:
-            _remove(self.folder, os.getpid())
+            remove_own(self.folder, os.getpid())
         else:
             (self.folder / "lock").unlink(missing_ok=True)
 
@@ -230,11 +233,6 @@ def _damaged(path: Path, error: Exception) -> ResourceError:
         f"{path.name} was written by this fit or an earlier one and is damaged: {size} ({error}). Remove the folder "
         f"{str(path.parent)!r} and fit again."
     )
-
-
-def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked process has a copy of the object, and not the files
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take_lock(folder: Path) -> None:

@@ -35,7 +35,7 @@ def bytes_from(limit: Any, name: str = "memory_limit") -> float | None:
     if limit is None:
         return None
     if isinstance(limit, str):
-        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?)b?\s*", limit.lower())
+        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", limit.lower())
         with contextlib.suppress(ValueError):
             if found is not None and found[2] in UNITS and float(found[1]) > 0.0:
                 return float(found[1]) * UNITS[found[2]]

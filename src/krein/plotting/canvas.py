@@ -16,17 +16,9 @@ from krein.approximation import Approximation
 from krein.errors import InputError, KreinError
 
 __all__ = [
-    "DARK",
-    "LINES",
-    "MissingPlotError",
-    "approximation_of",
-    "axes_for",
-    "check_matplotlib",
-    "figure_with_axes",
-    "fit_inside",
-    "legend_above",
-    "series_styles",
-]
+    "DARK", "LINES", "Display", "MissingPlotError", "approximation_of", "axes_for", "check_matplotlib",
+    "figure_with_axes", "fit_inside", "legend_above", "name_axes", "series_styles",
+]  # fmt: skip
 
 DARK = "0.1"
 LINES: dict[str, dict[str, Any]] = {  # of corrections: told apart by dash and grey level as well as by colour
@@ -80,6 +72,26 @@ def axes_for(ax: Any, count: int, size: tuple[float, float], columns: int | None
     return axes, axes[0].figure
 
 
+class Display:
+    """What all displays share: the Axes they were drawn on, and their figure."""
+
+    ax_: Any
+    figure_: Any
+
+    def _axis(self, ax: Any, size: tuple[float, float]) -> Any:
+        """The caller's Axes or new ones, kept as ``ax_``."""
+        (self.ax_,), self.figure_ = axes_for(ax, 1, size)
+        return self.ax_
+
+
+def name_axes(axis: Any, x: str, y: str, lines: str = "") -> None:
+    """Name both axes; ``lines`` ("x", "y" or "both") are drawn lightly behind the rest."""
+    axis.set(xlabel=x, ylabel=y)
+    if lines:
+        axis.grid(axis=lines, color="0.9", linewidth=0.6)
+        axis.set_axisbelow(True)
+
+
 def series_styles(count: int, markers: bool = True) -> list[dict[str, Any]]:
     """``count`` line styles that differ in colour, dash and marker."""
     styles = []
@@ -91,9 +103,10 @@ def series_styles(count: int, markers: bool = True) -> list[dict[str, Any]]:
 
 
 def legend_above(axis: Any, columns: int = 2, **options: Any) -> None:
-    """A legend above the axes: inside, some curve always runs through it."""
+    """A legend above the axes, which give way to it: inside, some curve always runs through it."""
     options = {"fontsize": 9, "frameon": False, "handlelength": 3.0} | options
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, **options)
+    fit_inside(axis)
 
 
 def fit_inside(axis: Any, gap: float = 2.0) -> None:

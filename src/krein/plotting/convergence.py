@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.arrays import Array
 from krein.errors import InputError
-from krein.plotting.canvas import DARK, axes_for, fit_inside, legend_above, series_styles
+from krein.plotting.canvas import DARK, Display, legend_above, name_axes, series_styles
 
 __all__ = ["ConvergenceDisplay"]
 
@@ -21,17 +21,16 @@ MOST_LINES = 6
 SMALLEST_GAP = 1e-16
 
 
-class ConvergenceDisplay:
+class ConvergenceDisplay(Display):
     """The relative duality gap after each step, down to ``tol``.
 
     Parameters
     ----------
-    paths : name of a dual -> (m, 2), steps taken so far and the gap there
-    tol : the gap that was asked for, or None
+    paths : dict of str to array of shape (m, 2)
+        For each dual problem, by name, the number of steps so far and the relative gap after them.
+    tol : float or None, default=None
+        The gap at which the solver stops.
     """
-
-    ax_: Any
-    figure_: Any
 
     def __init__(self, *, paths: Mapping[str, Array], tol: float | None = None) -> None:
         self.paths = {name: np.asarray(path, dtype=np.float64).reshape(-1, 2) for name, path in paths.items()}
@@ -59,7 +58,7 @@ class ConvergenceDisplay:
 
     def plot(self, ax: Any = None) -> ConvergenceDisplay:
         """Draw the gaps on a logarithmic axis; steps too, where they span more than two decades."""
-        (axis,), figure = axes_for(ax, 1, (6.4, 4.2))
+        axis = self._axis(ax, (6.4, 4.2))
         paths = {name: path for name, path in self.paths.items() if len(path)}
         enough = self.tol or 0.0  # below it gaps are as good as each other, and steps count
         slowest = max(paths, key=lambda name: (max(paths[name][-1, 1], enough), paths[name][-1, 0]))
@@ -80,13 +79,9 @@ class ConvergenceDisplay:
             axis.set_xscale("log")
         axis.set_yscale("log")
         polished = any(len(path) > 1 and path[-1, 0] == path[-2, 0] for path in paths.values())
-        axis.set_xlabel("steps of the solver" + ("; where a line drops, the polish" if polished else ""))
-        axis.set_ylabel("relative duality gap")
-        axis.grid(color="0.9", linewidth=0.6)
-        axis.set_axisbelow(True)
+        steps_label = "steps of the solver" + ("; where a line drops, the polish" if polished else "")
+        name_axes(axis, steps_label, "relative duality gap", lines="both")
         legend_above(axis, columns=2 if many or len(paths) < 4 else 3)
-        fit_inside(axis)
-        self.ax_, self.figure_ = axis, figure
         return self
 
 

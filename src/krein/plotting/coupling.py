@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,42 +11,33 @@ from numpy.typing import NDArray
 from krein.approximation import Approximation
 from krein.arrays import Array
 from krein.factorization import Factorization
-from krein.factorization.core import is_dense
-from krein.plotting.canvas import approximation_of, axes_for
+from krein.plotting.canvas import Display, approximation_of, name_axes
+from krein.report.fitted import block_norms
 
 __all__ = ["CoreDisplay"]
 
 
-class CoreDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class CoreDisplay(Display):
     """How strongly each pair of blocks is coupled: the Frobenius norms of the core's blocks; hatched where not at all.
 
     The bases are orthonormal, so the norm of a core block is that of the whole block of the approximated matrix.
 
     Parameters
     ----------
-    norms : (c, c) norms of the core's blocks
-    dropped : (c, c) True where there is no coupling at all: dropped, or zero to begin with
+    norms : array of shape (c, c)
+        Frobenius norms of the core's blocks.
+    dropped : array of bool of shape (c, c)
+        True for pairs of blocks without any coupling.
     """
 
-    ax_: Any
-    figure_: Any
-
-    def __init__(self, *, norms: Array, dropped: NDArray[np.bool_]) -> None:
-        self.norms = norms
-        self.dropped = dropped
+    norms: Array
+    dropped: NDArray[np.bool_]
 
     @classmethod
     def from_factorization(cls, factorization: Factorization, *, ax: Any = None) -> CoreDisplay:
         """Draw the norms of all c x c blocks of the core."""
-        f, c = factorization, factorization.n_blocks
-        norms = np.zeros((c, c))
-        if not is_dense(f.core):
-            for i, j, block in f.core.blocks():
-                norms[i, j] = norms[j, i] = np.linalg.norm(block)
-        else:
-            for i, (_, left) in enumerate(f.spans):
-                for j, (_, right) in enumerate(f.spans):
-                    norms[i, j] = np.linalg.norm(f.core[left, right])
+        norms = block_norms(factorization)
         return cls(norms=norms, dropped=norms == 0.0).plot(ax=ax)
 
     @classmethod
@@ -60,7 +52,7 @@ class CoreDisplay:
 
     def plot(self, ax: Any = None, *, cmap: str = "viridis") -> CoreDisplay:
         """Draw the norms on a logarithmic colour scale."""
-        (axis,), figure = axes_for(ax, 1, (5.2, 4.4))
+        axis = self._axis(ax, (5.2, 4.4))
         from matplotlib.colors import LogNorm
         from matplotlib.patches import Patch
         from matplotlib.ticker import LogLocator, StrMethodFormatter
@@ -78,17 +70,15 @@ class CoreDisplay:
         ticks = np.unique(np.linspace(0, c - 1, min(c, 10)).astype(int))
         axis.set_xticks(ticks, ticks + 1)
         axis.set_yticks(ticks, ticks + 1)
-        axis.set_xlabel("block")
-        axis.set_ylabel("block")
+        name_axes(axis, "block", "block")
         n_dropped = int(np.triu(self.dropped, 1).sum())
         if n_dropped:
             mark = Patch(facecolor="white", edgecolor="0.6", hatch="////")
             label = f"not coupled: {n_dropped:,} of {c * (c - 1) // 2:,} pairs"
             axis.legend([mark], [label], loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=9)
-        bar = figure.colorbar(image, ax=axis, label="Frobenius norm of the block")
+        bar = self.figure_.colorbar(image, ax=axis, label="Frobenius norm of the block")
         if high < 1000 * low:  # over a few decades, numbers read better than powers of ten
             bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             bar.ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             bar.ax.yaxis.set_minor_formatter("")
-        self.ax_, self.figure_ = axis, figure
         return self

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from krein.plotting.canvas import DARK, LINES, axes_for
+from krein.plotting.canvas import DARK, LINES, Display, axes_for, name_axes
 from krein.plotting.spectrum import linear_up_to
 from krein.plotting.tradeoff import MemoryDisplay, Spot
 
 __all__ = ["InspectionDisplay"]
 
 
-class InspectionDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class InspectionDisplay(Display):
     """What `krein.inspect` found, in four panels; six where corrections and ranks were compared.
 
     Parameters
@@ -22,11 +23,7 @@ class InspectionDisplay:
     inspection : Inspection
     """
 
-    ax_: NDArray[Any]  # one Axes per panel
-    figure_: Any
-
-    def __init__(self, *, inspection: Any) -> None:
-        self.inspection = inspection
+    inspection: Any
 
     @classmethod
     def from_inspection(cls, inspection: Any, *, ax: Any = None) -> InspectionDisplay:
@@ -46,11 +43,10 @@ class InspectionDisplay:
         names = self.panels
         columns = 2 if len(names) <= 4 else 3
         size = (5.0 * min(columns, len(names)), 4.0 * -(-len(names) // columns))
-        axes, figure = axes_for(ax, len(names), size, columns)
-        panels = dict(zip(names, axes, strict=True))
+        self.ax_, self.figure_ = axes_for(ax, len(names), size, columns)
+        panels = dict(zip(names, self.ax_, strict=True))
         for name in sorted(names, key="memory".__eq__):  # last: its labels are placed in what the others leave it
             getattr(self, f"_{name}")(panels[name])
-        self.ax_, self.figure_ = axes, figure
         return self
 
     def _spectrum(self, axis: Any) -> None:
@@ -70,8 +66,7 @@ class InspectionDisplay:
         axis.set_yscale("symlog", linthresh=linear_up_to(values, largest), linscale=0.6)
         axis.set_xlim(0.5, m + 0.5)
         axis.set_title(f"{negative:,} of {m:,} eigenvalues negative\nshare {found.negative_share.percent}", fontsize=10)
-        axis.set_xlabel("eigenvector, by falling eigenvalue")
-        axis.set_ylabel("eigenvalue")
+        name_axes(axis, "eigenvector, by falling eigenvalue", "eigenvalue")
 
     def _values(self, axis: Any) -> None:
         found = self.inspection
@@ -83,8 +78,7 @@ class InspectionDisplay:
         own = found.diagonal
         text = f"{own[0]:.3g}" if found.constant_diagonal else f"{own[0]:.3g} to {own[1]:.3g}"
         axis.set_title(f"{found.negative_entries.percent} of pairs below 0\nwith themselves {text}", fontsize=10)
-        axis.set_xlabel("similarity of a pair")
-        axis.set_ylabel("pairs")
+        name_axes(axis, "similarity of a pair", "pairs")
 
     def _blocks(self, axis: Any) -> None:
         found = self.inspection.blocks
@@ -97,8 +91,7 @@ class InspectionDisplay:
                   markeredgewidth=2.2, label="by chance")  # fmt: skip
         axis.set_xticks(x, [str(b.n_blocks) for b in found])
         axis.set_ylim(0.0, 1.0)
-        axis.set_xlabel("blocks")
-        axis.set_ylabel("share of |K|²")
+        name_axes(axis, "blocks", "share of |K|²")
         axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9, frameon=False)
 
     def _memory(self, axis: Any) -> None:
@@ -125,10 +118,7 @@ class InspectionDisplay:
         axis.set_xticks(range(len(names)), names)
         axis.margins(x=0.12)
         axis.set_title(f"filled: recommended, {found.recommended}", fontsize=10)
-        axis.set_xlabel("correction")
-        axis.set_ylabel(f"{found.metric} of rows left out")
-        axis.grid(axis="y", color="0.9", linewidth=0.6)
-        axis.set_axisbelow(True)
+        name_axes(axis, "correction", f"{found.metric} of rows left out", lines="y")
 
     def _ranks(self, axis: Any) -> None:
         found = self.inspection
@@ -142,7 +132,4 @@ class InspectionDisplay:
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, [str(r) for r in ranks])
         axis.set_title(f"filled: sufficient, rank {enough.rank}\ndotted: no learning", fontsize=10)
-        axis.set_xlabel("rank: eigenvalues kept")
-        axis.set_ylabel(f"{found.metric} of rows left out")
-        axis.grid(axis="y", color="0.9", linewidth=0.6)
-        axis.set_axisbelow(True)
+        name_axes(axis, "rank: eigenvalues kept", f"{found.metric} of rows left out", lines="y")

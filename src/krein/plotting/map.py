@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from krein.arrays import Array
 from krein.errors import InputError
 from krein.kernels.collections import is_sparse
-from krein.plotting.canvas import COLOURS, MARKERS, axes_for, fit_inside, legend_above
+from krein.plotting.canvas import COLOURS, MARKERS, Display, fit_inside, legend_above, name_axes
 
 __all__ = ["MapDisplay"]
 
 # More labels than there are pairs of a colour and a marker could not be told apart.
 MOST_LABELS = len(COLOURS) * len(MARKERS)
+# Where a name may stand, seen from its point: 1 is to the right or above, -1 to the left or below.
+PLACES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
-class MapDisplay:
+class MapDisplay(Display):
     """Objects as points, similar ones near each other, with their labels told apart by colour and marker.
 
     Parameters
@@ -32,9 +35,6 @@ class MapDisplay:
     axes : (str, str), default=("component 1", "component 2")
         What the axes are called.
     """
-
-    ax_: Any
-    figure_: Any
 
     def __init__(self, *, points: Array, labels: Any = None, names: Any = None,
                  axes: tuple[str, str] = ("component 1", "component 2")) -> None:  # fmt: skip
@@ -94,7 +94,7 @@ class MapDisplay:
 
     def plot(self, ax: Any = None) -> MapDisplay:
         """Draw the points, a legend of the labels, and the names."""
-        (axis,), figure = axes_for(ax, 1, (6.4, 5.2))
+        axis = self._axis(ax, (6.4, 5.2))
         groups = [None] if self.labels is None else list(np.unique(self.labels))
         size = float(np.clip(8000 / len(self.points), 9, 36))
         for i, group in enumerate(groups):
@@ -103,12 +103,31 @@ class MapDisplay:
             marker = MARKERS[(i // len(COLOURS) + i) % len(MARKERS)]
             axis.scatter(x, y, s=size, color=COLOURS[i % len(COLOURS)], marker=marker, alpha=0.7, linewidths=0,
                          label=None if group is None else str(group))  # fmt: skip
-        for name, (x, y) in zip(self.names or (), self.points[:, :2], strict=False):
-            axis.annotate(name, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=8)
-        axis.set_xlabel(self.axes[0])
-        axis.set_ylabel(self.axes[1])
+        write_names(axis, self.names or (), self.points[:, :2])
+        name_axes(axis, *self.axes)
         if self.labels is not None:
             legend_above(axis, columns=min(8, len(groups)), handlelength=1.0, markerscale=(36 / size) ** 0.5)
         fit_inside(axis)
-        self.ax_, self.figure_ = axis, figure
         return self
+
+
+def write_names(axis: Any, names: Sequence[str], points: Array) -> None:
+    """Write each name beside its point, where it covers the fewest of the names written before."""
+    axis.get_xlim(), axis.get_ylim()  # sets what autoscaling has left open
+    written: list[Any] = []
+    for name, point in zip(names, points, strict=False):
+        label = axis.annotate(name, point, xytext=(0, 0), textcoords="offset points", fontsize=8)
+        covered = []
+        for place in PLACES:
+            _put(label, place)
+            box = label.get_window_extent()
+            covered.append(sum(box.overlaps(other) for other in written))
+        _put(label, PLACES[int(np.argmin(covered))])
+        written.append(label.get_window_extent())
+
+
+def _put(label: Any, place: tuple[int, int]) -> None:
+    """Put a label to the right or left of its point, and above, level with or below it."""
+    x, y = place
+    label.set(position=(4 * x, 4 * y), horizontalalignment=("right", "center", "left")[x + 1],
+              verticalalignment=("top", "center", "bottom")[y + 1])  # fmt: skip

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from krein.approximation import Approximation
 from krein.arrays import Array, Indices, seed_from, stream
 from krein.errors import InputError, one_of, whole_number
 from krein.kernels import Evaluator, count_objects, take
-from krein.plotting.canvas import approximation_of, axes_for
+from krein.plotting.canvas import Display, approximation_of, axes_for
 
 __all__ = ["KernelMatrixDisplay"]
 
@@ -23,37 +23,32 @@ PANELS = {
 }
 
 
-class KernelMatrixDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelMatrixDisplay(Display):
     """The kernel matrix before and after its rows are sorted by cluster, on a sample of rows if there are many.
 
     Parameters
     ----------
-    rows : (m,) the caller's rows that are shown, ascending
-    sorted_rows : (m,) the same rows, cluster by cluster
-    matrices : panel name -> (m, m) values
-    boundaries : where, in sorted rows, a new cluster begins
-    n_rows_total : n, of which the m rows are a sample
+    rows : array of int of shape (m,)
+        Numbers of the rows that are shown, ascending.
+    sorted_rows : array of int of shape (m,)
+        The same rows, cluster by cluster.
+    matrices : dict of str to array of shape (m, m)
+        The values of each panel: "before", "after" or "approximation".
+    boundaries : array of int
+        Places in ``sorted_rows`` where a new cluster begins.
+    n_rows_total : int
+        Number of rows from which the m rows were drawn.
+    title : str, default=""
+        Name of the kernel, for the colour bar.
     """
 
-    ax_: NDArray[Any]  # one Axes per panel
-    figure_: Any
-
-    def __init__(
-        self,
-        *,
-        rows: Indices,
-        sorted_rows: Indices,
-        matrices: Mapping[str, Array],
-        boundaries: Indices,
-        n_rows_total: int,
-        title: str = "",
-    ) -> None:
-        self.rows = rows
-        self.sorted_rows = sorted_rows
-        self.matrices = dict(matrices)
-        self.boundaries = boundaries
-        self.n_rows_total = n_rows_total
-        self.title = title
+    rows: Indices
+    sorted_rows: Indices
+    matrices: Mapping[str, Array]
+    boundaries: Indices
+    n_rows_total: int
+    title: str = ""
 
     @classmethod
     def from_approximation(
@@ -117,11 +112,11 @@ class KernelMatrixDisplay:
     def plot(self, ax: Any = None, *, cmap: str = "viridis") -> KernelMatrixDisplay:
         """Draw one panel per matrix, on one colour scale. ``ax``: as many Axes as there are panels."""
         count = len(self.matrices)
-        axes, figure = axes_for(ax, count, (3.4 * count + 1.0, 3.9))
+        self.ax_, self.figure_ = axes_for(ax, count, (3.4 * count + 1.0, 3.9))
         low = min(float(values.min()) for values in self.matrices.values())
         high = max(float(values.max()) for values in self.matrices.values())
         image = None
-        for axis, (panel, values) in zip(axes, self.matrices.items(), strict=True):
+        for axis, (panel, values) in zip(self.ax_, self.matrices.items(), strict=True):
             image = axis.imshow(values, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
             axis.set_title(PANELS[panel], fontsize=10)
             axis.set_xticks([])
@@ -132,7 +127,6 @@ class KernelMatrixDisplay:
                     axis.axvline(edge, color="white", linewidth=0.7)
         shown, n = len(self.rows), self.n_rows_total
         whole = f"all {n:,} rows" if shown == n else f"{shown:,} of {n:,} rows, drawn at random"
-        axes[0].set_xlabel(whole, fontsize=9)
-        figure.colorbar(image, ax=list(axes), shrink=0.85, pad=0.02, label=f"{self.title} similarity".strip())
-        self.ax_, self.figure_ = axes, figure
+        self.ax_[0].set_xlabel(whole, fontsize=9)
+        self.figure_.colorbar(image, ax=list(self.ax_), shrink=0.85, pad=0.02, label=f"{self.title} similarity".strip())
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from krein.approximation import Approximation
 from krein.arrays import EPS, Array
 from krein.factorization import Factorization
 from krein.factorization.correction import CORRECTIONS, changed, correct
-from krein.plotting.canvas import DARK, LINES, approximation_of, axes_for, fit_inside, legend_above
+from krein.plotting.canvas import DARK, LINES, Display, approximation_of, legend_above, name_axes
 from krein.policy import check_correction
 
 __all__ = ["SpectrumDisplay", "linear_up_to"]
@@ -21,7 +22,8 @@ __all__ = ["SpectrumDisplay", "linear_up_to"]
 DECADES = 5
 
 
-class SpectrumDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class SpectrumDisplay(Display):
     """The eigenvalues of a factorization, negative ones marked, and what corrections make of each.
 
     Every curve runs over the same eigenvectors, by falling eigenvalue before the correction: so a flip is a mirror
@@ -29,22 +31,20 @@ class SpectrumDisplay:
 
     Parameters
     ----------
-    eigenvalues : (r,) before any correction, falling
-    corrected : correction -> (r,), of the same eigenvectors
-    outside : correction -> the eigenvalue of the other n - r directions ("none": before)
-    n_outside : n - r
+    eigenvalues : array of shape (r,)
+        Eigenvalues of the core before any correction, the largest first.
+    corrected : dict of str to array of shape (r,)
+        For each correction, what becomes of these eigenvalues, in the same order.
+    outside : dict of str to float
+        For each correction, and "none", the eigenvalue of all directions outside the bases.
+    n_outside : int
+        Number of these directions, n - r.
     """
 
-    ax_: Any
-    figure_: Any
-
-    def __init__(
-        self, *, eigenvalues: Array, corrected: Mapping[Any, Array], outside: Mapping[Any, float], n_outside: int
-    ) -> None:
-        self.eigenvalues = eigenvalues
-        self.corrected = dict(corrected)
-        self.outside = dict(outside)
-        self.n_outside = n_outside
+    eigenvalues: Array
+    corrected: Mapping[Any, Array]
+    outside: Mapping[Any, float]
+    n_outside: int
 
     @classmethod
     def from_factorization(
@@ -93,7 +93,7 @@ class SpectrumDisplay:
 
     def plot(self, ax: Any = None) -> SpectrumDisplay:
         """Draw all curves over the index of the eigenvector, on an axis that is linear near zero only."""
-        (axis,), figure = axes_for(ax, 1, (7.0, 4.4))
+        axis = self._axis(ax, (7.0, 4.4))
         r = len(self.eigenvalues)
         index = np.arange(1, r + 1)
         largest = max(
@@ -120,13 +120,9 @@ class SpectrumDisplay:
             axis.plot(*shown, label=label if moved.any() else f"{label} (no change)", **LINES.get(name, LINES["flip"]))
         axis.set_yscale("symlog", linthresh=linear_up_to(self.eigenvalues, largest), linscale=0.6)
         axis.set_xlim(0.5, r + 0.5 if r else 1.5)
-        axis.set_xlabel(self._axis_label(r), fontsize=9)
-        axis.set_ylabel("eigenvalue")
-        axis.grid(axis="y", color="0.88", linewidth=0.6)
-        axis.set_axisbelow(True)
+        name_axes(axis, self._axis_label(r), "eigenvalue", lines="y")
+        axis.xaxis.label.set_size(9)
         legend_above(axis)
-        fit_inside(axis)
-        self.ax_, self.figure_ = axis, figure
         return self
 
     def _axis_label(self, r: int) -> str:

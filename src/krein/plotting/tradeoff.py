@@ -12,7 +12,7 @@ import numpy as np
 from krein.approximation import Approximation
 from krein.choosing import approximate
 from krein.errors import InputError, si, whole_number
-from krein.plotting.canvas import DARK, approximation_of, axes_for, fit_inside, legend_above, series_styles
+from krein.plotting.canvas import DARK, Display, approximation_of, legend_above, name_axes, series_styles
 from krein.progress import progress_bar
 
 __all__ = ["MemoryDisplay", "Spot"]
@@ -51,36 +51,36 @@ class Spot:
     series: str = ""  # spots of a series are drawn apart; without, those of as many blocks share a line
 
 
-class MemoryDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class MemoryDisplay(Display):
     """The error (or the score) of several numbers of blocks and ranks over the bytes they take.
 
     Parameters
     ----------
-    spots : what was tried
-    chosen : the one that was taken, or None
-    value_label : what the values are
-    target : the error that was asked for, or None
-    log : whether values are on a logarithmic axis
-    chosen_label : what the ring means
+    spots : sequence of Spot
+        The shapes that were tried.
+    chosen : Spot or None, default=None
+        The shape that was chosen; it gets a ring.
+    value_label : str, default="relative error"
+        Label of the vertical axis.
+    target : float or None, default=None
+        The error that was asked for.
+    log : bool, default=True
+        Whether values are on a logarithmic axis.
+    chosen_label : str, default="chosen"
+        Label of the ring.
     """
 
-    ax_: Any
-    figure_: Any
+    spots: Sequence[Spot]
+    chosen: Spot | None = None
+    value_label: str = "relative error"
+    target: float | None = None
+    log: bool = True
+    chosen_label: str = "chosen"
 
-    def __init__(
-        self,
-        *,
-        spots: Sequence[Spot],
-        chosen: Spot | None = None,
-        value_label: str = "relative error",
-        target: float | None = None,
-        log: bool = True,
-        chosen_label: str = "chosen",
-    ) -> None:
-        if not spots:
+    def __post_init__(self) -> None:
+        if not self.spots:
             raise InputError("spots must hold at least one choice of blocks and rank; got none.")
-        self.spots, self.chosen = tuple(spots), chosen
-        self.value_label, self.target, self.log, self.chosen_label = value_label, target, log, chosen_label
 
     @classmethod
     def from_grid(
@@ -135,7 +135,7 @@ class MemoryDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> MemoryDisplay:
-        """Draw what a kernel machine chose among: by a validated score (``selection_``), else by the error."""
+        """Draw the shapes that a kernel machine chose from, with their validated scores or else their errors."""
         built, _ = approximation_of(estimator)
         choice = getattr(estimator, "selection_", None)
         if choice is None or not choice.tried:
@@ -152,7 +152,7 @@ class MemoryDisplay:
 
         ``columns``: of the legend.
         """
-        (axis,), figure = axes_for(ax, 1, (6.8, 4.6))
+        axis = self._axis(ax, (6.8, 4.6))
         lines: dict[str, list[Spot]] = {}
         for spot in sorted(self.spots, key=lambda s: (s.n_blocks, s.nbytes)):
             lines.setdefault(spot.series or _blocks(spot.n_blocks), []).append(spot)
@@ -184,18 +184,13 @@ class MemoryDisplay:
         if self.log:
             values = [self._drawn(v) for s in shown for v in (s.value, s.low or s.value)]
             _scale(axis.yaxis, values, "{:g}".format)
-        axis.set_xlabel("bytes of the factorization")
-        axis.set_ylabel(self.value_label)
-        axis.grid(color="0.9", linewidth=0.6)
-        axis.set_axisbelow(True)
+        name_axes(axis, "bytes of the factorization", self.value_label, lines="both")
         axis.margins(0.1)
         if self._least > SMALLEST_ERROR:
             self._zero(axis.yaxis)
         legend_above(axis, columns=columns, handlelength=2.4, columnspacing=1.2)
-        fit_inside(axis)
         if len(self.spots) <= LABELLED:
-            self._name(axis, figure, drawn)
-        self.ax_, self.figure_ = axis, figure
+            self._name(axis, self.figure_, drawn)
         return self
 
     def _drawn(self, value: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from krein.arrays import Array, Indices
 from krein.errors import InputError, whole_number
-from krein.kernels.collections import count_objects
-from krein.plotting.canvas import DARK, axes_for, fit_inside, legend_above
+from krein.plotting.canvas import DARK, Display, legend_above, name_axes
 
 __all__ = ["UncertaintyDisplay"]
 
@@ -21,35 +21,33 @@ DRAWN_ROWS = 400
 MOST_BARS = 60
 
 
-class UncertaintyDisplay:
+@dataclass(eq=False, repr=False, kw_only=True)
+class UncertaintyDisplay(Display):
     """Means with their intervals: along one feature, or over rows sorted by what is predicted.
 
     Parameters
     ----------
-    mean, std : (m,) predictions and their standard deviations, in the order they are drawn
-    x : (m,) where; None: rows by rising mean
-    y : (m,) what was observed at the same places, or None
-    points : (x, y) of observations to be shown beside a curve, or None
-    coverage : the share that intervals are meant to hold
-    x_label : what x is
+    mean, std : array of shape (m,)
+        Predictions and their standard deviations, in the order in which they are drawn.
+    x : array of shape (m,) or None, default=None
+        Horizontal positions. None places rows one after the other.
+    y : array of shape (m,) or None, default=None
+        Observed targets of the same rows.
+    points : (array, array) or None, default=None
+        Positions and targets of observations that are drawn beside a curve.
+    coverage : float, default=0.95
+        Probability that an interval contains its target.
+    x_label : str, default=""
+        Label of the horizontal axis.
     """
 
-    ax_: Any
-    figure_: Any
-
-    def __init__(
-        self,
-        *,
-        mean: Array,
-        std: Array,
-        x: Array | None = None,
-        y: Array | None = None,
-        points: tuple[Array, Array] | None = None,
-        coverage: float = 0.95,
-        x_label: str = "",
-    ) -> None:
-        self.mean, self.std, self.x, self.y, self.points = mean, std, x, y, points
-        self.coverage, self.x_label = coverage, x_label
+    mean: Array
+    std: Array
+    x: Array | None = None
+    y: Array | None = None
+    points: tuple[Array, Array] | None = None
+    coverage: float = 0.95
+    x_label: str = ""
 
     @classmethod
     def from_estimator(
@@ -127,8 +125,8 @@ class UncertaintyDisplay:
         """Draw means, intervals and observations."""
         if not 0.0 < self.coverage < 1.0:
             raise InputError(f"coverage must be a share between 0 and 1; got {self.coverage!r}.")
-        (axis,), figure = axes_for(ax, 1, (6.8, 4.2))
-        n = count_objects(self.mean)
+        axis = self._axis(ax, (6.8, 4.2))
+        n = len(self.mean)
         some = np.arange(n) if n <= DRAWN_ROWS else np.linspace(0, n - 1, DRAWN_ROWS).astype(np.intp)
         x = (np.arange(1, n + 1) if self.x is None else self.x)[some]
         mean, half = self.mean[some], self.half_width[some]
@@ -146,12 +144,9 @@ class UncertaintyDisplay:
         if self.points is not None:
             axis.plot(*self.points, label="observed", **POINTS)
         sampled = "" if n <= DRAWN_ROWS or self.x is not None else f" ({DRAWN_ROWS} of {n:,} shown)"
-        axis.set_xlabel(self.x_label if self.x is not None else f"rows, by rising prediction{sampled}")
-        axis.set_ylabel("target")
+        name_axes(axis, self.x_label if self.x is not None else f"rows, by rising prediction{sampled}", "target")
         axis.margins(x=0.02)
         legend_above(axis, columns=3)
-        fit_inside(axis)
-        self.ax_, self.figure_ = axis, figure
         return self
 
 

@@ -7,14 +7,38 @@ value stands in ``data-value``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Cell", "facts", "fixed", "number", "plain", "share", "spoken", "table"]
+from krein.errors import si
+
+__all__ = [
+    "Cell",
+    "Column",
+    "cell",
+    "facts",
+    "fixed",
+    "in_bytes",
+    "number",
+    "plain",
+    "share",
+    "table",
+    "text_of",
+    "with_interval",
+]
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-Cell = tuple[Any, str]  # the value, and how it is shown
+Column = tuple[str, str]  # the key of its meaning, and its heading
+
+
+class Cell(NamedTuple):
+    """A value of a table that is not shown in the usual way, or has an interval."""
+
+    value: Any
+    shown: str
+    low: float | None = None
+    high: float | None = None
 
 
 def fixed(value: float) -> str:
@@ -28,16 +52,33 @@ def fixed(value: float) -> str:
     return text.replace("-", "−")
 
 
+def text_of(value: Any) -> str:
+    """A value in the usual way: whole numbers in groups of three digits, others with four digits, None as nothing."""
+    if isinstance(value, float):
+        return fixed(value)
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def cell(value: Any) -> Cell:
+    """A value as a cell, shown in the usual way."""
+    return value if isinstance(value, Cell) else Cell(value, text_of(value))
+
+
 def share(value: float) -> str:
     """A share in percent."""
     return f"{fixed(float(f'{100 * value:.3g}'))} %"
 
 
-def spoken(estimate: Any, show: Any = fixed) -> str:
-    """An `Estimate` with its interval, where it has one."""
-    if estimate.low == estimate.value == estimate.high:
-        return str(show(estimate.value))
-    return f"{show(estimate.value)} ({show(estimate.low)} to {show(estimate.high)})"
+def in_bytes(value: float) -> Cell:
+    """A number of bytes in a table."""
+    return Cell(value, si(value))
+
+
+def with_interval(estimate: Any, show: Callable[[float], str] = fixed) -> Cell:
+    """An `Estimate`, shown with its interval where it has one."""
+    value, low, high = estimate.value, estimate.low, estimate.high
+    interval = "" if low == value == high else f" ({show(low)} to {show(high)})"
+    return Cell(value, show(value) + interval, low, high)
 
 
 def plain(text: Any) -> str:
@@ -45,12 +86,13 @@ def plain(text: Any) -> str:
     return escape(" ".join(str(text).split()))
 
 
-def number(key: str, value: Any, shown: str, low: Any = None, high: Any = None) -> str:
-    """A value that says what it is when it is pointed at or has the focus."""
-    interval = "" if low is None else f' data-low="{plain(low)}" data-high="{plain(high)}"'
+def number(key: str, value: Any, text: str | None = None) -> str:
+    """A value that says what it is when it is pointed at or has the focus; ``text`` is how it is shown."""
+    found = cell(value) if text is None else Cell(value, text)
+    interval = "" if found.low is None else f' data-low="{plain(found.low)}" data-high="{plain(found.high)}"'
     return (
-        f'<button type="button" class="n" data-key="{key}" data-value="{plain(value)}"{interval} '
-        f'aria-describedby="why-{key}">{plain(shown)}</button>'
+        f'<button type="button" class="n" data-key="{key}" data-value="{plain(found.value)}"{interval} '
+        f'aria-describedby="why-{key}">{plain(found.shown)}</button>'
     )
 
 
@@ -59,21 +101,21 @@ def facts(items: Sequence[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<div><dt>{plain(name)}</dt><dd>{value}</dd></div>" for name, value in items) + "</dl>"
 
 
-def table(caption: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table of (key, heading) columns that sorts by any of them; cells whose text is rounded carry the value."""
+def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
+    """A table that sorts by any column, of values or `Cell`; cells whose text is rounded carry the value."""
     head = "".join(
         f'<th scope="col"><button type="button" class="sort" aria-describedby="why-{key}">{plain(name)}</button></th>'
         for key, name in columns
     )
-    body = []
+    body = ""
     for row in rows:
-        cells = []
-        for value, shown in row:
+        body += "<tr>"
+        for value, text, *_ in map(cell, row):
             kind = ' class="t"' if isinstance(value, str) else ""
-            exact = "" if str(value) == shown else f' data-value="{plain(value)}"'
-            cells.append(f"<td{kind}{exact}>{plain(shown)}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
+            exact = "" if value is None or str(value) == text else f' data-value="{plain(value)}"'
+            body += f"<td{kind}{exact}>{plain(text)}</td>"
+        body += "</tr>"
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="Table: {plain(caption)}"><table>'
-        f"<caption>{plain(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"<caption>{plain(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )

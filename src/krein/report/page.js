@@ -44,21 +44,26 @@ addEventListener("scroll", () => {  // the tab key scrolls too: what it went to 
 
 for (const figure of document.querySelectorAll(".chart")) {
   const plot = figure.querySelector(".plot"), svg = plot.querySelector("svg"), cursor = svg.querySelector(".cursor");
-  const form = plot.dataset.form;  // labels that differ in a number only are written once
-  const labels = plot.dataset.labels.split("\n").map((text, i) => form.replace("#", i + 1).replace("{}", () => text));
-  const readout = figure.querySelector(".readout");
+  const readout = figure.querySelector(".readout"), names = [...figure.querySelectorAll("th")].map(th => th.textContent);
+  const first = svg.querySelector("g[data-view]"), drawn = first.dataset.spots.split(" ").map(pair => pair !== "-");
+  const rows = [...figure.querySelectorAll("tbody tr")].filter((_, i) => drawn[i]);  // in this order, however they are sorted
   let spots = [], at = 0, used = false;
-  function read(layer) { spots = layer.dataset.spots.split(" ").map(pair => pair.split(",").map(Number)); }
+  function read(layer) { spots = layer.dataset.spots.split(" ").filter(pair => pair !== "-").map(pair => pair.split(",").map(Number)); }
+  function say() {
+    const text = [...rows[at].cells].map((td, i) => td.textContent && names[i] + " " + td.textContent).filter(Boolean).join(", ");
+    plot.setAttribute("aria-valuenow", at + 1);
+    plot.setAttribute("aria-valuetext", text);
+    readout.textContent = text;
+  }
   function go(place) {
-    at = Math.max(0, Math.min(labels.length - 1, place));
+    at = Math.max(0, Math.min(rows.length - 1, place));
     used = true;
     cursor.setAttribute("cx", spots[at][0]);
     cursor.setAttribute("cy", spots[at][1]);
-    plot.setAttribute("aria-valuenow", at + 1);
-    plot.setAttribute("aria-valuetext", labels[at]);
-    readout.textContent = labels[at];
+    say();
   }
-  read(svg.querySelector("g[data-view]"));
+  read(first);
+  say();
   plot.addEventListener("pointermove", event => {
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
     const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale, by = plot.dataset.nearest;
@@ -74,7 +79,7 @@ for (const figure of document.querySelectorAll(".chart")) {
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
     if (event.key in steps) go(at + steps[event.key]);
     else if (event.key === "Home") go(0);
-    else if (event.key === "End") go(labels.length - 1);
+    else if (event.key === "End") go(rows.length - 1);
     else return;
     event.preventDefault();
   });

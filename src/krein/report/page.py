@@ -9,8 +9,8 @@ from typing import Any
 
 from krein.errors import InputError
 from krein.report import charts, fitted, inspected
-from krein.report.charts import Bar
-from krein.report.markup import Cell, facts, fixed, plain, table
+from krein.report.charts import ChartData
+from krein.report.markup import facts, plain
 from krein.report.meanings import MEANINGS
 
 __all__ = ["report", "write"]
@@ -87,12 +87,17 @@ def _parts(found: Any, fit: fitted.Fitted | None, data: str | None, seconds: dic
     lines = [("Data", plain(data))] if data else []
     lines += [] if found is None else inspected.data(found)
     used = None if fit is None else fit.correction
+    heading = "Accuracy" if fit and fit.score and fit.score.name == "accuracy" else "Score"
     both = [] if found is None else [inspected.blocks(found)]
     notes = (() if found is None else found.notes) + (() if fit is None else fit.notes)
     return [
         ("glance", "At a glance", "<ul>" + "".join(f"<li>{line}</li>" for line in first) + "</ul>"),
         ("data", "Data and kernel", facts(lines) if lines else ""),
-        ("accuracy", "Accuracy" if _classes(fit) else "Score", "" if fit is None else fitted.score(fit)),
+        (
+            "accuracy",
+            heading,
+            "" if fit is None else fitted.score(fit),
+        ),
         ("machine", "The machine", "" if fit is None else fitted.machine(fit)),
         ("indefinite", "How indefinite", "" if found is None else inspected.indefinite(found)),
         ("blocks", "Blocks", "".join([*both, "" if fit is None else fitted.blocks(fit)])),
@@ -108,10 +113,6 @@ def _parts(found: Any, fit: fitted.Fitted | None, data: str | None, seconds: dic
     ]
 
 
-def _classes(fit: fitted.Fitted | None) -> bool:
-    return fit is not None and fit.score is not None and fit.score.name == "accuracy"
-
-
 def _time(found: Any, fit: fitted.Fitted | None, seconds: dict[str, float]) -> str:
     """All stages, the slowest first."""
     known = list(seconds.items())
@@ -123,10 +124,9 @@ def _time(found: Any, fit: fitted.Fitted | None, seconds: dict[str, float]) -> s
     known = sorted(((name, t) for name, t in known if t > 0.0), key=lambda stage: -stage[1])
     if not known:
         return ""
-    rows: list[list[Cell]] = [[(name, name), (t, fixed(t))] for name, t in known]
-    bars = [Bar(f"{name}, {fixed(t)} s", t, f"{name}: {fixed(t)} s") for name, t in known]
-    held = table("Stages", [("stage", "Stage"), ("seconds", "Seconds")], rows)
-    return charts.bars("time", "Stages, the slowest first", "Seconds of wall time.", bars, "seconds", held, log=True)
+    columns = [("stage", "Stage"), ("seconds", "Seconds")]
+    chart = ChartData("time", "Stages, the slowest first", "Seconds of wall time.", columns, known, "Stages")
+    return charts.bars(chart, "seconds", log=True)
 
 
 def _glossary(body: str) -> str:

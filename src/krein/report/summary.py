@@ -5,37 +5,32 @@ Reads what is known already and computes nothing: a cell that shows a value must
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from krein.errors import si
 from krein.report.markup import fixed, plain
 
-__all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine"]
+__all__ = ["approximation", "factorization", "is_exact", "kernel_of", "machine", "matrix_of", "table"]
 
 
 def factorization(f: Any) -> str:
     """The table of a `Factorization`."""
-    return _table("Factorization U M Uᵀ + s I", _held(f))
+    return table("Factorization U M Uᵀ + s I", [("", _held(f))])
 
 
 def approximation(a: Any) -> str:
     """The table of an `Approximation`."""
     lines = [("Kernel", repr(a.kernel)), *_held(a.factorization), ("For new objects", si(a.nbytes))]
     lines += [("Similarities evaluated", f"{a.n_evaluations:,}"), *_error(a.search_)]
-    return _table("Approximation of a kernel matrix", lines)
+    return table("Approximation of a kernel matrix", [("", lines)])
 
 
 def machine(e: Any) -> str:
     """The table of a fitted kernel machine, to stand below scikit-learn's own picture of it."""
     lines = [("Kernel", kernel_of(e))]
-    landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
-    if landmarks < e._n_rows:
-        what = f"similarities to at most {landmarks:,} landmarks are the features"
-        if e.route_.n_pairs and not e.route_.neighbours:
-            what = f"the kernel's own, of a sample of {landmarks:,} rows"
-        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{what}: {e.route_.why}")]
-    elif is_exact(e):
-        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"the kernel's own, nothing is approximated: {e.route_.why}")]
+    if is_exact(e):
+        lines += [("Rows", f"{e._n_rows:,}"), ("Matrix", f"{matrix_of(e)}: {e.route_.why}")]
     else:
         a = e.approximation_
         error = getattr(e, "_relative_error", None)  # the property would estimate it
@@ -44,12 +39,22 @@ def machine(e: Any) -> str:
     if getattr(e, "selection_", None) is not None:
         lines.append(("Chosen because", e.selection_.reason))
     lines += [("Correction", str(e.correction_)), ("Negative eigenvalues before it", f"{e.n_negative_:,}")]
-    return _table("The kernel matrix it was fitted to", lines)
+    return table("The kernel matrix it was fitted to", [("", lines)])
 
 
 def is_exact(e: Any) -> bool:
     """Whether a fitted machine used the kernel's own matrix and holds no approximation."""
     return type(e.route_).__name__ in ("Exact", "Features") and e._approximation is None
+
+
+def matrix_of(e: Any) -> str:
+    """The matrix of a fitted machine that holds no approximation, in words."""
+    landmarks = getattr(e.route_, "n_landmarks", e._n_rows)
+    if landmarks >= e._n_rows:
+        return "the kernel's own, nothing is approximated"
+    if e.route_.n_pairs and not e.route_.neighbours:
+        return f"the kernel's own, of a sample of {landmarks:,} rows"
+    return f"similarities to at most {landmarks:,} landmarks are the features"
 
 
 def kernel_of(e: Any) -> str:
@@ -80,9 +85,12 @@ def _error(found: Any) -> list[tuple[str, str]]:
     return [("Error before correction", known)]
 
 
-def _table(caption: str, lines: list[tuple[str, str]]) -> str:
+def table(caption: str, parts: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> str:
+    """A table of (heading, [(name, text)]) for notebooks."""
     left = 'style="text-align:left"'
-    rows = "".join(
-        f'<tr><th scope="row" {left}>{plain(name)}</th><td {left}>{plain(value)}</td></tr>' for name, value in lines
-    )
+    rows = ""
+    for heading, lines in parts:
+        rows += f'<tr><th colspan="2" scope="colgroup" {left}>{plain(heading)}</th></tr>' if heading else ""
+        for name, value in lines:
+            rows += f'<tr><th scope="row" {left}>{plain(name)}</th><td {left}>{plain(value)}</td></tr>'
     return f"<table><caption {left}>{plain(caption)}</caption><tbody>{rows}</tbody></table>"

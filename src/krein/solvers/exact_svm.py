@@ -8,8 +8,9 @@ is approximated. LIBSVM (through scikit-learn) solves small duals and `refine` l
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -24,10 +25,10 @@ from krein.kernels import RBF, Kernel, Linear, Polynomial, count_objects, is_vec
 from krein.kernels.collections import is_sparse
 from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, libsvm, solve_dense, violation
 from krein.solvers.dual import Dual
-from krein.solvers.kernel_values import KernelValues, is_quick
+from krein.solvers.kernel_values import KernelValues
 from krein.solvers.problem import FLOOR, central_multiplier
 from krein.solvers.refine import ALLOWED, POLISHED_ROWS, ROUNDING_SHARE, ROW_MEGABYTES, refine_exactly
-from krein.solvers.smo import Cache, Groups
+from krein.solvers.smo import Pool
 
 __all__ = ["Classes", "choose_solver", "is_narrow", "libsvm_kernel", "solve_classes", "solve_exactly"]
 
@@ -113,12 +114,13 @@ def solve_exactly(
     No row violates its condition by more than 1000 ``tol``, and at most by 1e-3, in units of a label, or of what half
     of the targets are within: scikit-learn's default at the default ``tol``. A `NotConverged` warning says where that
     was not reached. ``starts`` are solutions to begin with, of an earlier or of an approximate problem; LIBSVM takes
-    none. `choose_solver` says how each task is solved. Tasks that share rows, as one-against-one tasks do, share the
-    evaluated rows of the matrix.
+    none. `choose_solver` says how each task is solved. Tasks of the same rows, as those of each class against the rest,
+    share the evaluated rows of the matrix.
     """
     begun = list(starts) if starts is not None else [None] * len(tasks)
     options = {"shrinking": bool(shrinking), "cache_size": cache_size}
-    shared = _Shared(kernel, objects, tasks, 1e6 * max(ROW_MEGABYTES, cache_size))
+    same = len(tasks) > 1 and all(np.array_equal(task.rows, tasks[0].rows) for task in tasks[1:])
+    shared = cache(partial(_pool, kernel, objects, tasks[0], cache_size)) if same else None
     found = []
     for task, start in zip(tasks, begun, strict=True):
         everything = len(task.rows) == count_objects(objects) and np.array_equal(task.rows, np.arange(len(task.rows)))
@@ -146,7 +148,7 @@ def _solve(
     tol: float,
     max_iter: int,
     options: dict[str, Any],
-    shared: _Shared,
+    shared: Callable[[], Pool] | None,
     verbose: int,
 ) -> Dual:
     kernel, objects = exact.evaluator.kernel, exact.objects
@@ -164,8 +166,19 @@ def _solve(
         tried = _by_libsvm(exact, task, way == "libsvm", usual, max_iter, options)
         if tried is not None:
             return tried
-    rows = shared.rows(task, usual) if way == "blocks" and tol >= 1e-3 * ALLOWED and start is None else None
-    return refine_exactly(exact, task, start, tol=tol, cache_size=options["cache_size"], shared=rows, verbose=verbose)
+    alike = way == "blocks" and tol >= 1e-3 * ALLOWED and start is None and not exact.is_quick
+    pool = shared() if shared is not None and alike else None
+    return refine_exactly(exact, task, start, tol=tol, cache_size=options["cache_size"], shared=pool, verbose=verbose)
+
+
+def _pool(kernel: Kernel, objects: Any, task: Task, cache_size: float) -> Pool:
+    """The matrix of the rows of several tasks, those of each class against the rest for instance."""
+    exact = KernelValues(kernel, take(objects, task.rows))
+    usual = float(np.abs(exact.diagonal).mean())
+    allowed = ALLOWED * (task.spread(usual) or usual * float(task.high.max()))
+    norm = 0.5 * float(np.sqrt(len(task.rows)) * np.median(task.high - task.low))
+    quick = exact.rounded(ROUNDING_SHARE * allowed / max(norm, 1e-300))
+    return Pool(quick, np.arange(len(task.rows)), 1e6 * max(ROW_MEGABYTES, cache_size))
 
 
 def _at_the_ends(exact: KernelValues, task: Task, tol: float) -> Dual:
@@ -215,54 +228,6 @@ def libsvm_kernel(kernel: Kernel, objects: Any, kind: str, diagonal: Array | Non
     if isinstance(kernel.degree, int):
         return {"kernel": "poly", "degree": kernel.degree, "gamma": kernel.gamma, "coef0": kernel.coef0}
     return None
-
-
-class _Shared:
-    """Rows of the kernel matrix that several tasks share, by groups of objects that occur in several tasks."""
-
-    def __init__(self, kernel: Kernel, objects: Any, tasks: Sequence[Task], nbytes: float) -> None:
-        self._kernel, self._objects, self._nbytes = kernel, objects, nbytes
-        self._groups: dict[bytes, Indices] = {}
-        self._caches: dict[bytes, Cache] = {}
-        self._exact: KernelValues | None = None
-        if len(tasks) < 2 or is_quick(kernel, objects):
-            return
-        seen: set[bytes] = set()
-        for task in tasks:
-            found = {key: group for groups in _groupings(task) for key, group in groups.items()}
-            self._groups |= {key: group for key, group in found.items() if key in seen}
-            seen |= found.keys()
-
-    def rows(self, task: Task, usual: float) -> Groups | None:
-        """The matrix of the task's rows, from shared groups; None if it shares none."""
-        for groups in _groupings(task) if self._groups else ():
-            if all(key in self._groups for key in groups):
-                break
-        else:
-            return None
-        if self._exact is None:
-            norm = 0.5 * float(np.sqrt(len(task.rows)) * np.median(task.high - task.low))
-            allowed = ALLOWED * (task.spread(usual) or usual * float(task.high.max()))
-            self._exact = KernelValues(self._kernel, self._objects).rounded(
-                ROUNDING_SHARE * allowed / max(norm, 1e-300)
-            )
-        columns = sum(len(group) for group in self._groups.values())
-        for key, group in groups.items():
-            if key not in self._caches:
-                self._caches[key] = Cache(self._exact, group, self._nbytes * len(group) / columns, recycle=True)
-        order = np.concatenate([np.searchsorted(task.rows, group) for group in groups.values()])
-        return Groups([self._caches[key] for key in groups], order)
-
-
-def _groupings(task: Task) -> list[dict[bytes, Indices]]:
-    """The two classes of a margin, and all rows as one group, by their bytes; of rows that are in order."""
-    if not np.all(task.rows[1:] > task.rows[:-1]):
-        return []
-    whole = {task.rows.tobytes(): task.rows}
-    if task.kind != "margin":
-        return [whole]
-    halves = (task.rows[task.linear > 0.0], task.rows[task.linear < 0.0])
-    return [{half.tobytes(): half for half in halves}, whole]
 
 
 # -- all classes at once -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ eliminated first, so that the Newton matrix keeps its form and only D changes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from krein.progress import progress_bar
 from krein.solvers.problem import Ends, Point, Problem
 from krein.solvers.woodbury import Bordered, Part, factorize
 
+if TYPE_CHECKING:
+    from krein.solvers.interior_point_pieces import InPieces
+
+Iterate: TypeAlias = "InMemory | InPieces"  # what moves: the rows in memory, or in pieces
 __all__ = [
     "InMemory", "InteriorPoint", "Iterate", "Mark", "Progress", "Rows", "first_share", "indefinite", "longest",
     "nothing_to_gain",
@@ -52,25 +56,6 @@ class Progress(NamedTuple):
     path: tuple[tuple[int, float], ...] = ()  # the gap after so many steps
     since: int = 0  # steps without a smaller gap
     least: float = np.inf  # the smallest gap
-
-
-class Iterate(Protocol):
-    """What moves: the rows in memory here, or in pieces in `interior_point_pieces`."""
-
-    @property
-    def progress(self) -> Progress:
-        """That of the unfinished fit with which the iterate goes on, or none."""
-        ...
-
-    def step(self) -> bool:
-        """One predictor-corrector step; False where rounding leaves nothing to gain."""
-        ...
-
-    def judge(self) -> Mark: ...
-
-    def keep(self, progress: Progress) -> None:
-        """Write a checkpoint, if there is a place for it."""
-        ...
 
 
 class InteriorPoint:
@@ -234,7 +219,7 @@ def first_share(problem: Problem) -> float:
 class InMemory(Rows):
     """The iterate of all rows, and the multiplier of their sum."""
 
-    progress = Progress()
+    progress = Progress()  # that of the unfinished fit with which the iterate goes on
 
     def __init__(self, problem: Problem, parts: tuple[Part, ...]) -> None:
         super().__init__(problem.linear, problem.low, problem.high, problem.epsilon)
@@ -260,6 +245,7 @@ class InMemory(Rows):
         """Do nothing: a fit in memory has no checkpoints."""
 
     def step(self) -> bool:
+        """One predictor-corrector step; False where rounding leaves nothing to gain."""
         p, f = self.problem, self.problem.f
         v, t, z, w = self.v, self.t, self.z, self.w
         self.prepare(f.shift)

@@ -10,7 +10,7 @@ step length is exact: along a direction the slope is piecewise linear and needs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg import lapack
@@ -21,6 +21,10 @@ from krein.progress import progress_bar
 from krein.solvers.problem import Box, Ends, Mask, Point, Problem, ends_of, square
 from krein.solvers.woodbury import Part, factorize
 
+if TYPE_CHECKING:
+    from krein.solvers.newton_pieces import RowsInPieces
+
+NewtonRows: TypeAlias = "InMemoryRows | RowsInPieces"
 __all__ = [
     "Hessian",
     "InMemoryRows",
@@ -107,42 +111,6 @@ class NewtonState(NamedTuple):
     turn: int = 0
     since: int = 0
     path: tuple[tuple[int, float], ...] = ()
-
-
-class NewtonRows(Protocol):
-    """The vectors of the rows: b, its centre, and the c that b responds to."""
-
-    problem: Problem
-    state: NewtonState
-    is_warm: bool  # whether there was a starting point
-
-    def begun(self) -> Judged:
-        """The point with which the method begins."""
-        ...
-
-    def judge(self, multiplier: float) -> Judged:
-        """Make the present b the centre and judge it."""
-        ...
-
-    def begin(self, w: Array, multiplier: float, delta: float) -> Response:
-        """Begin a proximal step around the centre."""
-        ...
-
-    def hessian(self) -> Hessian: ...
-
-    def by_rows(self, rest: Array, short: float, most: float) -> tuple[Array, float] | None:
-        """The step from the matrix of the free rows themselves, if they are at most so many and in memory."""
-        ...
-
-    def along(self, image: Array, dy: float) -> tuple[Callable[[float], float], float]:
-        """Take U image + dy as the direction in which c falls; return t -> direction @ b(t), and its largest entry."""
-        ...
-
-    def move(self, length: float) -> Response: ...
-
-    def keep(self, state: NewtonState) -> None:
-        """Write a checkpoint, if there is a place for it."""
-        ...
 
 
 class Newton:
@@ -314,7 +282,7 @@ def _apply(grams: list[Array], f: Factorization, x: Array) -> Array:
 
 
 class InMemoryRows:
-    """The vectors of all rows."""
+    """The vectors of all rows: b, its centre, and the c that b responds to."""
 
     def __init__(self, problem: Problem, start: tuple[Array, float] | None = None) -> None:
         self.problem, self.is_warm = problem, start is not None
@@ -323,9 +291,11 @@ class InMemoryRows:
         self.centre = self.b = np.clip(given, problem.low, problem.high)
 
     def begun(self) -> Judged:
+        """The point with which the method begins."""
         return self.judge(self.state.multiplier)
 
     def judge(self, multiplier: float) -> Judged:
+        """Make the present b the centre and judge it."""
         self.centre = self.b
         point = self.problem.point(self.b, multiplier)
         return Judged(point.gap, point.objective, lambda: point)
@@ -334,6 +304,7 @@ class InMemoryRows:
         """Do nothing: a fit in memory has no checkpoints."""
 
     def begin(self, w: Array, multiplier: float, delta: float) -> Response:
+        """Begin a proximal step around the centre."""
         p = self.problem
         self.delta, self.sigma = delta, p.f.shift + delta
         pull = p.linear + delta * self.centre if delta else p.linear
@@ -354,10 +325,12 @@ class InMemoryRows:
         return Hessian(f.gram(weights), f.project(weights), float(weights.sum()))
 
     def by_rows(self, rest: Array, short: float, most: float) -> tuple[Array, float] | None:
+        """The step from the matrix of the free rows themselves, if they are at most so many and in memory."""
         rows = np.flatnonzero(free_rows(self.problem, self.b))
         return _by_rows(self.problem.f, rows, self.sigma, rest, short) if 0 < len(rows) <= most else None
 
     def along(self, image: Array, dy: float) -> tuple[Callable[[float], float], float]:
+        """Take U image + dy as the direction in which c falls; return t -> direction @ b(t), and its largest entry."""
         self.direction = self.problem.f.lift(image) + dy
 
         def responded(t: float) -> float:

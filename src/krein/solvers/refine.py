@@ -30,7 +30,7 @@ from krein.solvers.dense_dual import KnownDiagonal, NotConverged, Task, made_exa
 from krein.solvers.dual import Dual, Path
 from krein.solvers.kernel_values import KernelValues
 from krein.solvers.problem import central_multiplier
-from krein.solvers.smo import Pool, Rows, descend
+from krein.solvers.smo import Pool, descend
 
 __all__ = ["ALLOWED", "refine_exactly"]
 
@@ -76,14 +76,14 @@ def refine_exactly(
     *,
     tol: float = 1e-6,
     cache_size: float = 200.0,
-    shared: Rows | None = None,
+    shared: Pool | None = None,
     verbose: int = 0,
 ) -> Dual:
     """Return the dual of ``task`` with the kernel values ``exact`` of its rows, from coefficients ``start`` or nothing.
 
     No row violates its condition by more than 1000 ``tol``, and at most by 1e-3 (in units of a label, or of what half
     of the targets are within): scikit-learn's own default. Vectors are compared in single precision where rounding adds
-    less than half of that. ``shared`` is the matrix of all rows, if its rows are kept by someone else.
+    less than half of that. ``shared`` is the matrix of all rows, if other tasks use it too.
     """
     fine = min(ALLOWED, 1e3 * tol)
     usual = float(np.mean(np.abs(exact.diagonal)))
@@ -119,7 +119,7 @@ class _State:
     they were checked with.
     """
 
-    def __init__(self, exact: KernelValues, task: Task, b: Array, nbytes: float, shared: Rows | None) -> None:
+    def __init__(self, exact: KernelValues, task: Task, b: Array, nbytes: float, shared: Pool | None) -> None:
         self.exact, self.task, self.b, self.nbytes = exact, task, b, nbytes
         self.left, self.worst, self.mu = 0, np.inf, 0.0
         m = len(b)

@@ -1,16 +1,16 @@
 """Sequential minimal optimisation of the SVM dual in blocks of rows, with a matrix that is evaluated on demand.
 
-In: a task, a point in its box, its product with the matrix, and access to rows of the matrix (`Rows`). Out: the point
+In: a task, a point in its box, its product with the matrix, and access to rows of the matrix (`Pool`). Out: the point
 and the product, moved until no pair of rows violates the optimality conditions by more than a tolerance. The rows that
 violate them most form a block, which is solved by pairs of rows (LIBSVM's second-order choice), in the float type of
 the matrix. One product then updates the gradient of all rows, in float64. Only rows that change are evaluated.
-`Pool` and `Groups` are such matrices. `Cache` keeps rows that are needed repeatedly, which is ten times faster than to
-evaluate them again.
+A pool keeps
+rows that are needed repeatedly, which is ten times faster than to evaluate them again.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from krein.kernels import count_objects
 from krein.solvers.dense_dual import Task
 from krein.solvers.kernel_values import TILE, TILE_ROWS, KernelValues
 
-__all__ = ["Cache", "Groups", "Pool", "Rows", "descend"]
+__all__ = ["Pool", "descend"]
 
 # A block has at most BLOCK rows.
 BLOCK = 2000
@@ -31,20 +31,8 @@ STEPS_PER_ROW = 20
 LEAST_CURVATURE = 1e-12
 
 
-class Rows(Protocol):
-    """A symmetric matrix K that is evaluated some rows at a time."""
-
-    def among(self, some: Indices) -> Array:
-        """K[some][:, some]."""
-        ...
-
-    def times(self, some: Indices, weights: Array) -> Array:
-        """K[:, some] weights."""
-        ...
-
-
 def descend(
-    task: Task, b: Array, product: Array, matrix: Rows, tol: float, limit: int, size: int | None = None
+    task: Task, b: Array, product: Array, matrix: Pool, tol: float, limit: int, size: int | None = None
 ) -> tuple[int, float]:
     """Move ``b`` and ``product`` = K b in place until the violation is at most ``tol``; return (steps, violation).
 
@@ -139,25 +127,35 @@ def _block(rise: Array, fall: Array, last: Indices, size: int) -> Indices:
     return np.concatenate([kept[max(0, len(kept) - (size - len(new))) :], new])
 
 
-class Cache:
-    """A cache of rows k(x, Z) for a fixed collection Z = ``exact.objects[where]``.
+class Pool:
+    """The kernel's matrix on the positions ``where``; rows that were needed are kept, in up to ``nbytes`` bytes.
 
-    With ``recycle`` a new row replaces the oldest one. Without it a full cache does not change, and other rows are
-    evaluated each time, which is better if the same rows are needed again and again.
+    A full cache does not change any more, and other rows are evaluated each time, which is better if the same rows are
+    needed again and again.
     """
 
-    def __init__(self, exact: KernelValues, where: Indices, nbytes: float, *, recycle: bool = False) -> None:
-        self.exact, self.where, self.recycle = exact, where, recycle
-        n = count_objects(exact.objects)
-        self._columns = exact.chosen(None if len(where) == n and np.array_equal(where, np.arange(n)) else where)
-        capacity = int(min(n, nbytes / (max(1, len(where)) * np.dtype(exact.dtype).itemsize)))
-        self._kept = np.empty((capacity, len(where)), dtype=exact.dtype)
-        self._slot = np.full(n, -1)  # where a row is kept
-        self._owner = np.full(capacity, -1)
-        self._next = 0
+    def __init__(self, exact: KernelValues, where: Indices, nbytes: float) -> None:
+        self.exact, self.where = exact, where
+        n, m = count_objects(exact.objects), len(where)
+        self._columns = exact.chosen(None if m == n and np.array_equal(where, np.arange(n)) else where)
+        capacity = int(min(m, nbytes / (max(1, m) * np.dtype(exact.dtype).itemsize)))
+        self._kept = np.empty((capacity, m), dtype=exact.dtype)
+        self._slot = np.full(m, -1)  # where a row is kept
+        self._n_kept = 0
+
+    def among(self, some: Indices) -> Array:
+        """K[some][:, some]; rows that are not kept are not evaluated as a whole."""
+        out = np.empty((len(some), len(some)), dtype=self._kept.dtype)
+        slots = self._slot[some]
+        for k in np.flatnonzero(slots >= 0):  # faster than one choice of rows and columns
+            self._kept[slots[k]].take(some, out=out[k], mode="clip")  # "raise" would buffer
+        rest = np.flatnonzero(slots < 0)
+        if len(rest):
+            out[rest] = self.exact.block(self._chosen(some[rest]), self._chosen(some))
+        return out
 
     def times(self, some: Indices, weights: Array) -> Array:
-        """k(Z, x) weights for the positions ``some``."""
+        """K[:, some] weights."""
         out = np.zeros(len(self.where))
         self._keep(some)
         slots = self._slot[some]
@@ -167,93 +165,16 @@ class Cache:
             out += weights[part].astype(self._kept.dtype) @ self._kept[slots[part]]
         rest = np.flatnonzero(slots < 0)
         if len(rest):
-            out += self.exact.times(self._columns, self.exact.chosen(some[rest]), weights[rest])
+            out += self.exact.times(self._columns, self._chosen(some[rest]), weights[rest])
         return out
 
-    def entries(self, some: Indices, columns: Indices) -> Array:
-        """k(x, z) for the positions ``some`` and a choice of Z; rows that are not kept are not evaluated as a whole."""
-        out = np.empty((len(some), len(columns)), dtype=self._kept.dtype)
-        slots = self._slot[some]
-        there, rest = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        for k in there:  # faster than one choice of rows and columns
-            self._kept[slots[k]].take(columns, out=out[k], mode="clip")  # "raise" would buffer
-        if len(rest):
-            out[rest] = self.exact.block(self.exact.chosen(some[rest]), self.exact.chosen(self.where[columns]))
-        return out
+    def _chosen(self, some: Indices) -> Any:
+        return self.exact.chosen(self.where[some])
 
     def _keep(self, some: Indices) -> None:
-        missing = some[self._slot[some] < 0]
-        if len(missing) == 0:
-            return
-        if self.recycle:
-            needed = np.zeros(len(self._owner), dtype=bool)
-            needed[self._slot[some[self._slot[some] >= 0]]] = True
-            ring = np.roll(np.arange(len(needed)), -self._next)
-            slots = ring[~needed[ring]][: len(missing)]
-        else:
-            slots = np.arange(self._next, min(self._next + len(missing), len(self._owner)))
-        if len(slots) == 0:
-            return
-        missing = missing[: len(slots)]
-        gone = self._owner[slots]
-        self._slot[gone[gone >= 0]] = -1
-        for strip in strips(len(slots), 1, TILE_ROWS):
-            part = slots[strip]
-            left = self.exact.chosen(missing[strip])
-            if part[-1] - part[0] == len(part) - 1:
-                self.exact.fill(self._kept[part[0] : part[-1] + 1], left, self._columns)
-            else:
-                self._kept[part] = self.exact.block(left, self._columns)
-        self._owner[slots], self._slot[missing] = missing, slots
-        self._next = int(slots[-1]) + 1
-        if self.recycle:
-            self._next %= len(self._owner)
-
-
-class Pool(Rows):
-    """The kernel's matrix on the positions ``where``, with rows kept in up to ``nbytes`` bytes."""
-
-    def __init__(self, exact: KernelValues, where: Indices, nbytes: float) -> None:
-        self.exact, self.where = exact, where
-        self._cache = Cache(exact, where, nbytes)
-
-    def among(self, some: Indices) -> Array:
-        return self._cache.entries(self.where[some], some)
-
-    def times(self, some: Indices, weights: Array) -> Array:
-        return self._cache.times(self.where[some], weights)
-
-
-class Groups(Rows):
-    """The kernel matrix on several groups of objects, whose caches other tasks share.
-
-    ``order`` holds the positions in this matrix of the objects of the first group, then of the second, and so on.
-    """
-
-    def __init__(self, caches: list[Cache], order: Indices) -> None:
-        self._caches, self._order = caches, order
-        self._names = np.empty(len(order), dtype=np.intp)
-        self._names[order] = np.concatenate([cache.where for cache in caches])
-        self._group = np.empty(len(order), dtype=np.intp)
-        self._place = np.empty(len(order), dtype=np.intp)
-        start = 0
-        self._parts = []
-        for i, cache in enumerate(caches):
-            part = order[start : start + len(cache.where)]
-            self._group[part], self._place[part] = i, np.arange(len(part))
-            self._parts.append(part)
-            start += len(part)
-
-    def among(self, some: Indices) -> Array:
-        names = self._names[some]
-        out = np.empty((len(some), len(some)))
-        for i, cache in enumerate(self._caches):
-            inside = np.flatnonzero(self._group[some] == i)
-            out[:, inside] = cache.entries(names, self._place[some[inside]])
-        return out
-
-    def times(self, some: Indices, weights: Array) -> Array:
-        out = np.empty(len(self._order))
-        for cache, part in zip(self._caches, self._parts, strict=True):
-            out[part] = cache.times(self._names[some], weights)
-        return out
+        missing = some[self._slot[some] < 0][: len(self._kept) - self._n_kept]
+        for strip in strips(len(missing), 1, TILE_ROWS):
+            rows = missing[strip]
+            stop = self._n_kept + len(rows)
+            self.exact.fill(self._kept[self._n_kept : stop], self._chosen(rows), self._columns)
+            self._slot[rows], self._n_kept = np.arange(self._n_kept, stop), stop

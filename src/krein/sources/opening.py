@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from krein.errors import InputError
+from krein.errors import InputError, regular_file
 from krein.sources.collection import dask_array, dask_frame
 from krein.sources.mapped import mapped_array, mapped_file
 from krein.sources.sliced import sliced_array
@@ -175,6 +175,8 @@ def _path(X: Any) -> Path | None:
     if not isinstance(X, str | os.PathLike):
         return None
     path = Path(X)
+    if not path.is_dir():
+        regular_file(path)
     if not path.exists():
         raise InputError(f"{path} does not exist. X must be an array or the path of a file of rows.")
     known = (".npy", *TABLES, *SVMLIGHT)
@@ -188,7 +190,7 @@ def _path(X: Any) -> Path | None:
 
 def _target(path: str | os.PathLike[str]) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        return np.load(regular_file(path), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"y: {os.fspath(path)} cannot be read as an .npy file of numbers or texts: {error}") from error
 

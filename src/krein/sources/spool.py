@@ -26,7 +26,7 @@ from krein.errors import InputError, ResourceError
 from krein.sources.mapped import Mapped, mapped_file
 from krein.sources.source import file_facts
 
-__all__ = ["BLOCK_NUMBERS", "Blocks", "spooled"]
+__all__ = ["BLOCK_NUMBERS", "Blocks", "remove_own", "spooled"]
 
 ROWS, TARGET, RECORD = "rows.npy", "target.npy", "spool.json"
 # A block read from a file holds at most about this many numbers, which fit a processor's cache: 2 MiB in float64.
@@ -61,12 +61,13 @@ def spooled(blocks: Blocks, workdir: str | os.PathLike[str] | None) -> tuple[Map
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    weakref.finalize(source, _remove, folder, os.getpid())
+    weakref.finalize(source, remove_own, folder, os.getpid())
     return source, y
 
 
-def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked process holds a copy of the source, but not the folder
+def remove_own(folder: Path, owner: int) -> None:
+    """Remove a folder of the process ``owner``; a forked process has a copy of what refers to it, not the folder."""
+    if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 

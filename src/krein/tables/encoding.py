@@ -6,13 +6,12 @@ compares columns as they are, the rows are `MixedRows` instead. `usable_columns`
 once for all rows, so that all parts of a cross-validation have the same columns.
 
 The learned values are plain dataclasses rather than scikit-learn's transformers, so that a model file can be loaded
-without executing anything in it. Numeric columns are processed as matrices, not one by one.
+without executing anything in it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,15 +21,22 @@ from krein.arrays import Array, Indices
 from krein.errors import InputError
 from krein.kernels.mixed_rows import Column as MixedColumn
 from krein.kernels.mixed_rows import MixedRows
-from krein.tables.reading import Column, Frame, is_text
+from krein.tables.reading import Column, Frame, is_text, number_in
 
-__all__ = ["SCALES", "Categories", "Encoder", "Numbers", "encoder_for", "mixed_encoder_for", "usable_columns"]
+__all__ = [
+    "SCALES",
+    "Categories",
+    "Encoder",
+    "Numbers",
+    "encoder_for",
+    "has_text_or_missing",
+    "mixed_encoder_for",
+    "usable_columns",
+]
 
 SCALES = ("standard", "minmax", "none")
 # The MAX_CATEGORIES most frequent values of a text column become columns; the others are 0 in each of them.
 MAX_CATEGORIES = 100
-# Numeric columns are processed in blocks of at most BLOCK_VALUES values, or one column if that is longer.
-BLOCK_VALUES = 1 << 22
 # What becomes of a missing value where columns are compared as they are, in words.
 NOT_COMPARED = "left out where two rows are compared"
 
@@ -78,7 +84,8 @@ class Encoder:
 
     def __call__(self, frame: Frame) -> Any:
         """Return rows of numbers, or mixed rows; the frame must have the columns of the fit, in any order."""
-        missing = [c.name for c in self.columns if c.name not in frame]
+        there = set(frame.names)
+        missing = [c.name for c in self.columns if c.name not in there]
         if missing:
             raise InputError(
                 f"The file lacks {len(missing)} of the {len(self.columns)} columns the model was fitted on: "
@@ -88,14 +95,11 @@ class Encoder:
             return self._mixed_rows(frame)
         ends = np.cumsum([len(c.values) if isinstance(c, Categories) else 1 for c in self.columns])
         X = np.zeros((len(frame), ends[-1]))
-        numbers = {c.name: (e - 1, c) for e, c in zip(ends, self.columns, strict=True) if isinstance(c, Numbers)}
-        for names, values in _blocks(frame, [*numbers]):
-            places, columns = zip(*(numbers[name] for name in names), strict=True)
-            fill, centre, scale = np.array([(c.fill, c.centre, c.scale) for c in columns]).T[:, :, None]
-            filled = np.where(np.isnan(values), fill, values)
-            X[:, places] = ((filled - centre) / scale).T
         for end, column in zip(ends, self.columns, strict=True):
-            if isinstance(column, Categories):
+            if isinstance(column, Numbers):
+                x = _numbers_of(frame, column.name)
+                X[:, end - 1] = (np.where(np.isnan(x), column.fill, x) - column.centre) / column.scale
+            else:
                 codes = column.codes(frame[column.name])
                 known = np.flatnonzero(codes >= 0)
                 X[known, end - len(column.values) + codes[known]] = 1.0
@@ -104,12 +108,10 @@ class Encoder:
     def _mixed_rows(self, frame: Frame) -> MixedRows:
         """Return the columns as they are: numbers, and text as categories, some of which the fit may not have had."""
         values = np.empty((len(frame), len(self.columns)))
-        place = {column.name: i for i, column in enumerate(self.columns)}
-        for names, block in _blocks(frame, [c.name for c in self.columns if isinstance(c, Numbers)]):
-            values[:, [place[name] for name in names]] = block.T
         columns = []
         for i, column in enumerate(self.columns):
             if isinstance(column, Numbers):
+                values[:, i] = _numbers_of(frame, column.name)
                 columns.append(MixedColumn(column.name, "number"))
                 continue
             words = column.words(frame[column.name])
@@ -136,11 +138,10 @@ class Encoder:
         Missing text is not counted where the fit had it too and it is a category of its own.
         """
         counts: Counter[tuple[str, str]] = Counter()
-        for names, values in _blocks(frame, [c.name for c in self.columns if isinstance(c, Numbers)]):
-            missing = np.isnan(values).sum(axis=1).tolist()
-            counts.update({(name, "missing"): n for name, n in zip(names, missing, strict=True)})
         for column in self.columns:
-            if isinstance(column, Categories):
+            if isinstance(column, Numbers):
+                counts[column.name, "missing"] = int(np.isnan(_numbers_of(frame, column.name)).sum())
+            else:
                 words = Counter(column.words(frame[column.name]))
                 for value in column.values:
                     del words[value]
@@ -184,6 +185,11 @@ def usable_columns(frame: Frame) -> tuple[Frame, tuple[str, ...]]:
     return frame.without(notes), tuple(notes.values())
 
 
+def has_text_or_missing(frame: Frame) -> bool:
+    """Return whether a column holds text or a missing value."""
+    return any(is_text(column) or bool(np.isnan(column).any()) for column in frame.columns)
+
+
 def mixed_encoder_for(frame: Frame) -> Encoder:
     """Return the encoder that leaves the columns of ``frame`` as they are."""
     columns: list[Numbers | Categories] = []
@@ -206,60 +212,49 @@ def encoder_for(frame: Frame, scale: str = "standard") -> Encoder:
     scale : {"standard", "minmax", "none"}, default="standard"
         Scale numbers to mean 0 and standard deviation 1, to [0, 1], or not at all.
     """
-    learned: dict[str, Numbers | Categories] = {}
-    notes: dict[str, str] = {}
+    columns: list[Numbers | Categories] = []
+    notes: list[str] = []
     constant: list[str] = []
-    numeric = [name for name, column in zip(frame.names, frame.columns, strict=True) if not is_text(column)]
-    for names, values in _blocks(frame, numeric):
-        n_missing = np.isnan(values).sum(axis=1)
-        fill = np.median(values, axis=1)
-        for i in np.flatnonzero(n_missing):
-            fill[i] = np.nanmedian(values[i]) if n_missing[i] < len(frame) else 0.0
-            values[i] = np.where(np.isnan(values[i]), fill[i], values[i])
-        centre, spread = _centre_and_spread(values, scale)
-        constant += [names[i] for i in np.flatnonzero(spread == 0.0)]
-        spread[spread == 0.0] = 1.0
-        for name, row, n in zip(names, np.stack([fill, centre, spread], axis=1).tolist(), n_missing, strict=True):
-            learned[name] = column = Numbers(name, *row)
-            if n:
-                notes[name] = _about_missing(name, n, len(frame), column.replacement)
     for name, values in zip(frame.names, frame.columns, strict=True):
         if is_text(values):
-            learned[name], notes[name] = _categories(name, values)
-    listed = [notes[name] for name in frame.names if name in notes]
+            categories, note = _categories(name, values)
+            columns.append(categories)
+            notes.append(note)
+            continue
+        x = _numbers_of(frame, name)
+        missing = np.isnan(x)
+        fill = 0.0 if missing.all() else float(np.median(x[~missing]))
+        x = np.where(missing, fill, x)
+        centre, spread = _centre_and_spread(x, scale)
+        columns.append(Numbers(name, fill, centre, spread or 1.0))
+        if missing.any():
+            notes.append(_about_missing(name, int(missing.sum()), len(frame), columns[-1].replacement))
+        if spread == 0.0:
+            constant.append(name)
     if constant:
-        listed.append(f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}: constant, of no use")
-    return Encoder(tuple(learned[name] for name in frame.names), tuple(listed))
+        notes.append(f"{', '.join(constant[:5])}{' ...' if len(constant) > 5 else ''}: constant, of no use")
+    return Encoder(tuple(columns), tuple(notes))
 
 
-def _blocks(frame: Frame, names: list[str]) -> Iterator[tuple[list[str], Array]]:
-    """Yield some of the ``names`` at a time, with the values of these numeric columns as a new (k, n) array."""
-    step = max(1, BLOCK_VALUES // max(1, len(frame)))
-    for start in range(0, len(names), step):
-        block = names[start : start + step]
-        columns = [frame[name] for name in block]
-        for name, column in zip(block, columns, strict=True):
-            if is_text(column):
-                word = next((word for word in column if word and not _is_number(word)), column[0])
-                raise InputError(
-                    f"Column {name!r} held numbers when the model was fitted; here it holds text, as {word[:40]!r}."
-                )
-        values = np.concatenate(columns).reshape(len(block), len(frame))
-        infinite = np.isinf(values).any(axis=1)
-        if infinite.any():
-            name = block[infinite.argmax()]
-            raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
-        yield block, values
+def _numbers_of(frame: Frame, name: str) -> Array:
+    """Return a column that has to be numeric, and finite or missing."""
+    column = frame[name]
+    if is_text(column):
+        word = next((word for word in column if word and number_in(word) is None), column[0])
+        raise InputError(
+            f"Column {name!r} held numbers when the model was fitted; here it holds text, as {word[:40]!r}."
+        )
+    if np.isinf(column).any():
+        raise InputError(f"Column {name!r} holds infinite values. Mark them as missing (empty), or drop it.")
+    return column
 
 
-def _centre_and_spread(values: Array, scale: str) -> tuple[Array, Array]:
-    """Return what is subtracted from each row of ``values`` and what divides it, 0 for a constant row."""
-    if scale == "none":
-        return np.zeros(len(values)), np.ones(len(values))
-    low, high = values.min(axis=1), values.max(axis=1)
+def _centre_and_spread(x: Array, scale: str) -> tuple[float, float]:
+    """Return what is subtracted from a column and what divides it, 0 for a constant one."""
+    low, high = float(x.min()), float(x.max())
     if scale == "minmax":
         return low, high - low
-    return values.mean(axis=1), np.where(low == high, 0.0, values.std(axis=1))
+    return (0.0, 1.0) if scale == "none" else (float(x.mean()), 0.0 if low == high else float(x.std()))
 
 
 def _categories(name: str, column: Column) -> tuple[Categories, str]:
@@ -289,15 +284,7 @@ def _about_missing(name: str, n_missing: int, n_rows: int, replacement: str) -> 
 def _about_numbers(column: Column) -> str:
     """Return why a column is text if most of its values are numbers, otherwise nothing."""
     present = [word for word in column.tolist() if word]
-    words = [word for word in present if not _is_number(word)]
+    words = [word for word in present if number_in(word) is None]
     if not words or 2 * len(words) >= len(present):
         return ""
     return f"; {len(present) - len(words)} of its {len(present)} values are numbers, but {words[0][:40]!r} is not"
-
-
-def _is_number(word: Any) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -26,13 +26,20 @@ from krein.kernels import Alignment, EditSimilarity, Gower, JaroWinkler, Kernel,
 from krein.kernels.names import NAMES
 from krein.kernels.vectors import unit_rows
 from krein.progress import progress_bar
-from krein.tables.encoding import Categories, Encoder, encoder_for, mixed_encoder_for, usable_columns
+from krein.tables.encoding import (
+    Categories,
+    Encoder,
+    encoder_for,
+    has_text_or_missing,
+    mixed_encoder_for,
+    usable_columns,
+)
 from krein.tables.reading import MAX_CLASSES, Column, Frame, is_text
 
 __all__ = [
     "KERNELS", "MACHINES", "SPHERE_KERNELS", "TABLE_KERNELS", "TASKS", "TEXT_KERNELS", "UNSCALED_KERNELS", "Model",
-    "Score", "check_scale", "comparable_objects", "kernel_parameter_names", "learn", "machine_for", "table_kernel",
-    "target_values", "text_column", "text_kernel",
+    "Score", "check_scale", "comparable_objects", "kernel_of_columns", "kernel_parameter_names", "learn", "machine_for",
+    "target_values", "text_column",
 ]  # fmt: skip
 
 TASKS = ("auto", "classification", "regression")
@@ -189,14 +196,13 @@ def learn(
     if text is None:
         rest, left_out = usable_columns(rest)
     if text is not None or named in TABLE_KERNELS:
-        made = text_kernel if text is not None else table_kernel
-        parameters["kernel"] = made(named, parameters.pop("kernel_params", None) or {})
+        parameters["kernel"] = kernel_of_columns(named, parameters.pop("kernel_params", None) or {})
     elif named == "auto":
         parameters["kernel"] = "rbf"
     candidates: tuple[Any, ...] = (parameters["kernel"],)
-    if named == "auto" and machine != "gp" and _has_text_or_missing(rest):
+    if named == "auto" and machine != "gp" and has_text_or_missing(rest):
         candidates = CANDIDATES
-    estimator = machine_for(machine, classes, len(frame), parameters)
+    estimator = machine_for(machine, classes, len(y), parameters)
     score, rule = ("accuracy", accuracy_score) if classes else ("R²", r2_score)
 
     def fitted_with(kernel: Any, rows: Any) -> Model:
@@ -287,20 +293,12 @@ def text_column(frame: Frame, kernel: Any) -> str | None:
     return found[0]
 
 
-def text_kernel(name: str, settings: dict[str, Any]) -> Kernel:
-    """Return the kernel on texts of this name with these parameters."""
+def kernel_of_columns(name: str, settings: dict[str, Any]) -> Kernel:
+    """Return the kernel on texts or mixed columns of this name with these parameters."""
     known = kernel_parameter_names(name)
     if unknown := [setting for setting in settings if setting not in known]:
         raise InputError(f"--kernel {name} takes {', '.join(known) or 'no parameters'}; got {', '.join(unknown)}.")
-    return TEXT_KERNELS[name](**settings)
-
-
-def table_kernel(name: str, settings: dict[str, Any]) -> Kernel:
-    """Return the kernel on mixed columns of this name with these parameters."""
-    if unknown := [setting for setting in settings if setting not in TABLE_KERNEL_PARAMETERS]:
-        known = ", ".join(TABLE_KERNEL_PARAMETERS)
-        raise InputError(f"--kernel {name} takes {known}; got {', '.join(unknown)}.")
-    return TABLE_KERNELS[name](**settings)
+    return (TEXT_KERNELS | TABLE_KERNELS)[name](**settings)
 
 
 def kernel_parameter_names(kernel: str) -> tuple[str, ...]:
@@ -351,10 +349,6 @@ def machine_for(machine: str, classes: bool, n: int, parameters: dict[str, Any])
     if machine == "ridge":
         parameters = {"alpha": "loo"} | parameters
     return kind(**parameters)
-
-
-def _has_text_or_missing(frame: Frame) -> bool:
-    return any(is_text(column) or bool(np.isnan(column).any()) for column in frame.columns)
 
 
 def _splits(y: NDArray[Any], classes: bool, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:

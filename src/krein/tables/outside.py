@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from krein.approximation.plan import Plan, plan
 from krein.arrays import Array
@@ -110,26 +111,22 @@ def learn_in_pieces(
 
 
 def _numbers(source: Source, columns: Sequence[str], scale: str) -> list[Numbers]:
-    """How each column is scaled. A value that is missing in another file becomes the centre, or the mean."""
+    """How each column is scaled. A value that is missing in another file becomes the mean."""
     n, d = source.shape
     step = max(1, READ_NUMBERS // d)
-    low, high, total = np.full(d, np.inf), np.full(d, -np.inf), np.zeros(d)
+    standard, ends = StandardScaler(), MinMaxScaler()
     for start in range(0, n, step):
         X = source.read(start, min(n, start + step)).astype(np.float64)
-        low, high, total = np.minimum(low, X.min(0)), np.maximum(high, X.max(0)), total + X.sum(0)
-    mean, squares = total / n, np.zeros(d)
-    for start in range(0, n, step) if scale == "standard" else ():
-        squares += np.square(source.read(start, min(n, start + step)) - mean).sum(0)
+        standard.partial_fit(X)
+        ends.partial_fit(X)
     centre, spread = {
-        "standard": (mean, np.sqrt(squares / n)),
-        "minmax": (low, high - low),
+        "standard": (standard.mean_, standard.scale_),
+        "minmax": (ends.data_min_, ends.data_range_),
         "none": (np.zeros(d), np.ones(d)),
     }[scale]
-    spread = np.where((low == high) | (spread == 0.0), 1.0, spread)
-    return [
-        Numbers(name, *row)
-        for name, row in zip(columns, np.stack([mean, centre, spread], axis=1).tolist(), strict=True)
-    ]
+    spread = np.where((ends.data_range_ == 0.0) | (spread == 0.0), 1.0, spread)
+    rows = np.stack([standard.mean_, centre, spread], axis=1)
+    return [Numbers(name, *row) for name, row in zip(columns, rows.tolist(), strict=True)]
 
 
 def _plan(estimator: Any, source: Source, limit: float) -> Plan:

@@ -30,7 +30,8 @@ from krein.errors import InputError, one_of, warn
 
 __all__ = [
     "FORMATS", "Column", "Frame", "chunks", "count_rows", "file_format", "find_target", "is_text", "keep_spelling",
-    "numbers_if_possible", "read", "with_zero_columns",
+    "number_in", "numbers_if_possible", "read", "read_with_target", "target_column",
+    "with_zero_columns",
 ]  # fmt: skip
 
 # A column with one of these names is the target if none is given.
@@ -122,6 +123,15 @@ def find_target(names: tuple[str, ...], asked: str | None) -> str | None:
     return asked if asked is not None or len(usual) != 1 else usual[0]
 
 
+def target_column(frame: Frame, asked: str | None) -> str:
+    """Return the name of the target; that none is given and none is usual is an error."""
+    found = find_target(frame.names, asked)
+    if found is None:
+        shown = ", ".join(frame.names[:12]) + ", ..." * (len(frame.names) > 12)
+        raise InputError(f"Which column is to be learned? Give --target, one of {shown}.")
+    return frame.name_of(found)
+
+
 def keep_spelling(y: Column, task: str) -> Column:
     """Return a target that was read as text as numbers if possible, unless its classes are spelled like 01 and 02."""
     numbers = numbers_if_possible(y)
@@ -152,6 +162,20 @@ def file_format(path: Path, format: str | None = None) -> str:
 def read(path: Path, format: str | None = None, text_columns: Iterable[str] = ()) -> Frame:
     """Return the whole file; ``text_columns`` are read as text even if they hold numbers."""
     return _concatenated(list(chunks(path, format, CHUNK_ROWS, text_columns)), path)
+
+
+def read_with_target(path: Path, format: str, target: str | None, drop: Iterable[str], task: str) -> tuple[Frame, str]:
+    """Return the file without the columns ``drop``, and the name of its target, whose classes keep their spelling.
+
+    The first row is read for the names, because the target is read as text.
+    """
+    binary = format in ("svmlight", "npy", "npz")  # numbers have no spelling, and one row costs as much as all
+    frame = (read(path, format) if binary else next(chunks(path, format, 1))).without(drop)
+    column = target_column(frame, target)
+    if binary:
+        return frame, column
+    frame = read(path, format, () if task == "regression" else (column,)).without(drop)
+    return frame.with_column(column, keep_spelling(frame[column], task)), column
 
 
 def chunks(
@@ -235,7 +259,7 @@ def _read_separated(delimiter: str, path: Path, size: int, text_columns: frozens
             first = next(records, None)
             if first is None:
                 return
-            header = not any(value is not None and value == value for value in map(_number, first))
+            header = not any(value is not None and value == value for value in map(number_in, first))
             names = tuple(cell.strip() for cell in first) if header else tuple(f"x{i}" for i in range(len(first)))
             rows = records if header else chain([first], records)
             while block := list(islice(rows, size)):
@@ -277,14 +301,14 @@ def _column(cells: NDArray[Any], text: bool = False) -> Column:
         try:
             return cells.astype(np.float64)
         except ValueError:
-            values = [_number(cell) for cell in cells]
+            values = [number_in(cell) for cell in cells]
             if None not in values:
                 return np.array(values, dtype=np.float64)
     words = (cell.strip() for cell in cells)
     return np.array(["" if word.lower() in MISSING_WORDS else word for word in words], dtype=object)
 
 
-def _number(cell: str) -> float | None:
+def number_in(cell: str) -> float | None:
     """Return the number in a cell, NaN if the cell is missing, or None if it is text."""
     if cell.strip().lower() in MISSING_WORDS:
         return float("nan")

@@ -79,7 +79,7 @@ def known_noise(given: Any, n: int) -> Array:
     """Check the parameter alpha, and return one variance per row."""
     try:
         alpha = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"alpha must be a number or one number per row, variances; got {given!r}.") from None
     if alpha.ndim > 1 or (alpha.ndim == 1 and len(alpha) not in (1, n)):
         raise InputError(

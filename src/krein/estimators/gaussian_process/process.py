@@ -49,6 +49,7 @@ from krein.kernels.collections import rows
 from krein.kernels.names import changed, check_beside, kernel_for
 from krein.kernels.precomputed import given_matrix
 from krein.kernels.validation import check_new_objects, check_objects
+from krein.kernels.vectors import warn_of_no_contrast
 from krein.pieces.rows import RowPieces
 
 __all__ = ["Process", "check_correction", "check_unused", "divided", "similarity_of"]
@@ -156,6 +157,8 @@ class Process(KernelMachine):
         self._remember_training()
         if self._has_sklearn_kernel and self.optimizer is not None and kernel.n_dims > 0:
             warn_of_bounds(self.kernel_, whole.objects, self.converged_)
+        elif kernel.requires_vector_input:
+            warn_of_no_contrast(objects, similarity_of(self.kernel_))
         return self
 
     def _adopt(self, part: Any) -> Any:
