@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(TEST_PROCESSES)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format test-slow fuzz trust soak bench paper docs docs-quick test-docs dist clean
+.PHONY: help demo test lint format test-slow coverage mutants fuzz trust soak bench paper docs docs-quick test-docs dist clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -49,6 +49,14 @@ format: $(INSTALLED)  ## Format the code and repair what ruff can
 
 test-slow: $(INSTALLED)  ## Run the slow tests
 	$(PYTEST) -m slow
+
+coverage: $(INSTALLED)  ## Run the tests that call the source, and list the lines and branches they leave out
+	$(PYTEST) --ignore=tests/trust --ignore=tests/paper --ignore=tests/test_benchmarks.py --ignore=tests/test_pages.py \
+		--ignore=tests/test_runner.py --cov=krein --cov-branch --cov-report=term-missing:skip-covered
+
+MUTANTS ?= 60
+mutants: $(INSTALLED)  ## Change MUTANTS=60 operators and numbers one at a time, and count what the tests notice
+	$(ONE_THREAD) $(BIN)/python trust/mutants.py --count $(MUTANTS)
 
 # Rounds with new seeds begin until the time is over; the last one is finished. A failing round ends it. Hypothesis prints
 # each failing test with its arguments, which are those of the @example(...) to add above it.

@@ -25,9 +25,10 @@ def attacks() -> list[Attack]:
 
 
 def tasks(request: Request) -> list[Task]:
-    wanted = request.options.get("families", FAMILIES)
-    return [Task({"family": a.family, "attack": a.name}, row, (a.family, a.name, request.quick)) for a in attacks()
-            if a.family in wanted]  # fmt: skip
+    families = request.options.get("families", FAMILIES)
+    words = request.options.get("attacks", [""])
+    wanted = [a for a in attacks() if a.family in families and any(some in a.name for some in words)]
+    return [Task({"family": a.family, "attack": a.name}, row, (a.family, a.name, request.quick)) for a in wanted]
 
 
 def row(family: str, name: str, quick: bool) -> list[dict[str, Any]]:

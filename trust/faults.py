@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +18,16 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from joblib import Parallel, delayed
 
 import krein
-from trust.attacks import Attack, Tally, attempt
+from benchmarks.runner import Request, Task, perform, read_csv
+from trust.attacks import Attack, Tally, attempt, is_named
 
 # A child that has not ended after so many seconds has hung.
 CHILD_LIMIT = 900.0
@@ -130,6 +134,137 @@ def _fit_for_ever(folder: str, X: Any, y: Any, scratch: bool) -> None:
             krein.SVC(n_blocks=4, rank=20, random_state=0).fit(X, y)
     finally:
         os._exit(1)
+
+
+def killed_checkpoints(count: str, how: str) -> Tally:
+    """Kill a fit that keeps checkpoints, and fit again: the same bits, and nothing is left in its folder."""
+    rng, tally, (X, y) = np.random.default_rng(8), Tally(), data(2000)
+    with tempfile.TemporaryDirectory() as name:
+        rows, work = Path(name) / "rows.npy", Path(name) / "work"
+        np.save(rows, X)
+
+        def fitted() -> Any:
+            if how == "in-place":
+                return summed(work)
+            krein.clear_cache()
+            machine = krein.SVC(n_blocks=8, rank=20, random_state=0, workdir=work).fit(rows, y)
+            return machine.decision_function(X[:100])
+
+        fitted()
+        start = time.perf_counter()
+        wanted = fitted()
+        taken = time.perf_counter() - start
+        for i, delay in enumerate(rng.uniform(0.0, taken, int(count))):
+            if in_child(fitted, delay):
+                ended = attempt(fitted)
+                left = [p.name for p in work.rglob("*") if p.is_file()] if work.exists() else []
+                tally.add(ended.error is None and np.array_equal(ended.value, wanted) and not left, f"fit {i}: {left}")
+            if work.is_dir():
+                shutil.rmtree(work)
+    return tally
+
+
+def summed(folder: Path) -> Any:
+    """Add up numbers, as the control: the sum is kept in a file that is written in place, and says how far it is."""
+    path = folder / "sum.npy"
+    folder.mkdir(exist_ok=True)
+    total = np.load(path) if path.exists() else np.zeros(10**5)
+    for i in range(int(total[0]), 40):
+        total[1:] += i
+        total[0] = i + 1
+        np.save(path, total)
+    path.unlink()
+    return total[:100]
+
+
+def in_child(call: Callable[[], Any], delay: float) -> bool:
+    """Call in a process that is killed after some seconds; whether it was, before it ended by itself."""
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        finally:
+            os._exit(0)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+class Squares:
+    """An experiment of as many pieces as rows, each of which takes a millisecond."""
+
+    TABLES: ClassVar[dict[str, tuple[str, ...]]] = {"squares": ("i", "square")}
+    PIECES = 30
+
+    def tasks(self, request: Any) -> list[Task]:
+        return [Task({"i": i}, self.row, (i,)) for i in range(self.PIECES)]
+
+    @staticmethod
+    def row(i: int) -> list[dict[str, Any]]:
+        time.sleep(1e-3)
+        return [{"square": i * i}]
+
+    def report(self, rows: Any, request: Any) -> str:
+        return f"{len(rows)} rows"
+
+
+def killed_runs(count: str, how: str) -> Tally:
+    """Kill a run of the paper's and the benchmarks' runner, and run again: the table has each row once."""
+    rng, tally = np.random.default_rng(9), Tally()
+    wanted = [(str(i), str(i * i)) for i in range(Squares.PIECES)]
+    for i in range(int(count)):
+        with tempfile.TemporaryDirectory() as name:
+            request = Request(Path(name), command="squares")
+
+            def run(request: Request = request) -> None:
+                if how == "appended":
+                    appended(request.output / "squares.csv")
+                else:
+                    perform("squares", Squares(), request, say=lambda words: None)
+
+            in_child(lambda run=run: silently(run), float(rng.uniform(0.0, 0.2)))
+            ended = attempt(lambda run=run: silently(run))
+            path = Path(name) / "squares.csv"
+            found = [(r.get("i"), r.get("square")) for r in read_csv(path)] if path.exists() else []
+            tally.add(ended.error is None and found == wanted, f"run {i}: {len(found)} rows, {ended.error!r:.60}")
+    return tally
+
+
+def appended(path: Path) -> None:
+    """Write the same table, as the control: rows are appended, number by number."""
+    done = len(path.read_text().splitlines()) - 1 if path.exists() else 0
+    with path.open("a") as file:
+        if done <= 0:
+            print("i,square", file=file, flush=True)
+        for i in range(max(done, 0), Squares.PIECES):
+            print(i, end=",", file=file, flush=True)
+            time.sleep(3e-3)
+            print(i * i, file=file, flush=True)
+
+
+def silently(call: Callable[[], Any]) -> None:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        call()
+
+
+def lost_workers(count: str, how: str) -> Tally:
+    """Compare objects in processes one of which ends in the middle; krein has to say so."""
+    tally, rows, parent = Tally(), data(200)[0], os.getpid()
+
+    def similarity(a: Any, b: Any) -> float:
+        time.sleep(1e-4)  # long enough for processes to pay
+        if os.getpid() != parent and a[0] == rows[150, 0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(a @ b)
+
+    for i in range(int(count)):
+        if how == "joblib":
+            pairs = [delayed(similarity)(rows[150], b) for b in rows]
+            ended = attempt(lambda pairs=pairs: Parallel(n_jobs=2)(pairs))
+        else:
+            ended = attempt(lambda: krein.pairwise(similarity, n_jobs=2)(rows))
+        tally.add(ended.error is not None and is_named(ended.error), f"call {i}: {ended.error!r:.80}")
+    return tally
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------------
@@ -297,8 +432,12 @@ def threads(count: str, how: str) -> Tally:
 
 
 CHILDREN: dict[str, Callable[..., Tally]] = {
-    f.__name__: f for f in (killed_saves, killed_fits, full_disk, interrupted, little_memory, processes, threads)
-}
+    f.__name__: f
+    for f in (
+        killed_saves, killed_fits, killed_checkpoints, killed_runs, lost_workers, full_disk, interrupted,
+        little_memory, processes, threads,
+    )
+}  # fmt: skip
 
 
 def _family(name: str, function: str, counts: tuple[int, int], how: str, bare: str, without: str) -> Attack:
@@ -321,6 +460,11 @@ def _unequal(quick: bool) -> Tally:
 ATTACKS = (
     _family("SIGKILL in save", "killed_saves", (10, 300), "replaced", "in-place", "a file written in place"),
     _family("SIGKILL in fit", "killed_fits", (5, 200), "fit", "scratch", "a matrix kept in a file"),
+    _family("SIGKILL in a fit with checkpoints", "killed_checkpoints", (2, 60), "fit", "in-place",
+            "a file written in place"),
+    _family("SIGKILL in the paper's runs", "killed_runs", (4, 200), "runner", "appended", "rows that are appended"),
+    Attack("faults", "a worker is lost", lambda quick: child("lost_workers", 1 if quick else 5, "krein"),
+           lambda quick: child("lost_workers", 1, "joblib"), "joblib alone"),
     _family("a full disk in save", "full_disk", (10, 200), "save", "bare", "a file written in place"),
     _family("Ctrl-C in fit", "interrupted", (5, 60), "fit", "careless", "a fit that changes itself as it goes"),
     _family("little memory", "little_memory", (4, 100), "fit", "bare", "NumPy alone"),
@@ -333,6 +477,7 @@ ATTACKS = (
 def short() -> dict[str, tuple[Tally, Tally]]:
     """The short form of all attacks and their controls, in this process: to start one for each takes too long."""
     ways = {"killed_saves": (5, "replaced", "in-place"), "killed_fits": (4, "fit", "scratch"),
+            "killed_checkpoints": (5, "fit", "in-place"), "killed_runs": (3, "runner", "appended"),
             "full_disk": (8, "save", "bare"), "interrupted": (4, "fit", "careless"),
             "threads": (24, "own", "shared")}  # fmt: skip
     return {name: (CHILDREN[name](n, how), CHILDREN[name](n, bare)) for name, (n, how, bare) in ways.items()}

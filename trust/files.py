@@ -28,7 +28,7 @@ from trust.attacks import Attack, Ended, Tally, attempt, is_named
 
 # A file that is refused may take no more memory than this many times its size, and ALLOWED_BYTES beside.
 ALLOWED_SHARE, ALLOWED_BYTES = 3, 50 * 2**20
-# A file has to be refused or read within so many seconds.
+# A file has to be refused or read within so many seconds of CPU time.
 ALLOWED_SECONDS = 5.0
 # What a file must not do while it is read, in the words of Python's audit events.
 FORBIDDEN = ("exec", "pickle.", "marshal.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove",
@@ -55,11 +55,11 @@ def safe(
     """Whether a call ended with a refusal or a whole value: in time, in little memory, and nothing was executed."""
     _events.clear()
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     _watching[0] = True
     ended = attempt(call, ALLOWED_SECONDS)
     _watching[0] = False
-    taken, peak = time.perf_counter() - begun, tracemalloc.get_traced_memory()[1]
+    taken, peak = time.process_time() - begun, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     said = ended.error is not None and isinstance(ended.error, refused) and is_named(ended.error)
     fine = said or (ended.error is None and whole(ended.value))

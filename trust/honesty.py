@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sklearn.svm
+from threadpoolctl import threadpool_limits
 
 import krein
 from trust.attacks import Attack, Ended, Tally, attempt
@@ -222,6 +225,64 @@ def repetitions(seeds: Callable[[int], tuple[int, int]], quick: bool) -> Tally:
     return tally
 
 
+# -- threads and pieces ------------------------------------------------------------------------------------------------
+
+# Results on other numbers of threads, and on rows in a file, differ by no more than this share of the largest.
+SAME = 1e-8
+# Rows of these problems are repeated with noise, so that there is something to divide.
+REPEATED = 5
+
+
+def repeated(seed: int, X: Any, y: Any) -> tuple[Any, Any]:
+    noise = np.random.default_rng([seed, 1]).normal(size=(REPEATED * len(X), X.shape[1]))
+    return np.tile(X, (REPEATED, 1)) + 0.1 * X.std() * noise, np.tile(y, REPEATED)
+
+
+def across_threads(quick: bool, careless: bool = False) -> Tally:
+    """Fit and predict with one thread and with two."""
+    tally = Tally()
+    for seed, few, labels, kernel in problems(count(quick)):
+        if kernel.traits.psd is not True:
+            continue
+        X, y = repeated(seed, few, labels)
+        found = []
+        for n_threads in (1, 2):
+            krein.clear_cache()
+            with threadpool_limits(n_threads):
+                cls = (krein.SVC, krein.KernelRidgeClassifier)[seed % 2]
+                state = seed + n_threads if careless else seed
+                machine = cls(kernel=kernel, n_blocks=4, rank=8, n_jobs=n_threads, random_state=state)
+                found.append(attempt(lambda m=machine, X=X, y=y: m.fit(X, y).decision_function(X)).value)
+        tally.add(alike(*found), f"problem {seed}: other values with two threads")
+    return tally
+
+
+def across_pieces(quick: bool, careless: bool = False) -> Tally:
+    """Approximate rows in memory, and the same rows in a file."""
+    tally = Tally()
+    with tempfile.TemporaryDirectory(prefix="trust-") as folder:
+        for seed, few, labels, kernel in problems(count(quick)):
+            X, _ = repeated(seed, few, labels)
+            path = Path(folder) / f"{seed}.npy"
+            np.save(path, X.astype(np.float16) if careless else X)
+            found = []
+            for rows in (X, path):
+                krein.clear_cache()
+                a = attempt(
+                    lambda r=rows, k=kernel, s=seed: krein.approximate(r, k, n_blocks=4, rank=8, random_state=s)
+                )
+                found.append(None if a.value is None else a.value.factorization.to_dense())
+            path.unlink()
+            tally.add(alike(*found), f"problem {seed}: another matrix of rows in a file")
+    return tally
+
+
+def alike(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(np.abs(one - other).max() <= SAME * np.abs(one).max())
+
+
 def _family(name: str, run: Callable[[bool], Tally], control: Callable[[bool], Tally], without: str) -> Attack:
     return Attack("honesty", name, run, control, without)
 
@@ -238,4 +299,8 @@ ATTACKS = (
             lambda q: explosions(lambda s, k, a: Unprotected(kernel=k, alpha=a), True), "kernel ridge without checks"),
     _family("equal bits for an equal random_state", lambda q: repetitions(lambda s: (s, s), q),
             lambda q: repetitions(lambda s: (s, s + 1), True), "another random_state"),
+    _family("1e-8 across threads", across_threads, lambda q: across_threads(True, careless=True),
+            "a random_state by thread"),
+    _family("1e-8 across pieces", across_pieces, lambda q: across_pieces(True, careless=True),
+            "a file of half precision"),
 )  # fmt: skip

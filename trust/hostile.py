@@ -24,6 +24,7 @@ TOLERANCES = {"ProxySVC": 1e-4}
 NOT_PROMISED: dict[tuple[str, str], str] = {
     ("OneClassSVM", "rows of weight two are rows twice"): "nu is a share of the rows, as in scikit-learn",
     ("GaussianProcessRegressor", "kernel=None"): "the default",
+    ("GaussianProcessClassifier", "kernel=None"): "the default",
     **{
         (name, case): "it predicts no new rows"
         for name in NO_NEW_ROWS

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+import krein
 from trust.cases import NEVER_SILENT, REFUSED_OR_RIGHT, RIGHT, Case, Change, given, memory_map
 from trust.subjects import Data, clean
 
@@ -92,6 +93,24 @@ def writing(A: Any, B: Any) -> Any:
     return honest(A, B / 2.0)
 
 
+def by_pairs(change: Callable[[float], Any]) -> Callable[[Any, Any], Any]:
+    """A function of two rows, whose values are changed; it is said to be one, as nothing it returns need show it."""
+
+    def similarity(a: Any, b: Any) -> Any:
+        return change(float(np.exp(-0.5 * ((np.asarray(a) - b) ** 2).sum())))
+
+    return krein.pairwise(similarity, n_jobs=1)
+
+
+def pair_writing(a: Any, b: Any) -> float:
+    b -= a
+    return float(np.exp(-0.5 * (b**2).sum()))
+
+
+def pair_raising(a: Any, b: Any) -> float:
+    raise Bug("my own bug")
+
+
 def case(name: str, kernel: Any, holds: frozenset[str] = frozenset({"error"}), plain: Any = None, **more: Any) -> Case:
     return Case(name, given(kernel=kernel), holds, given(kernel=plain) if plain else None, **more)
 
@@ -133,6 +152,14 @@ KERNELS = (
     case("zero", spoiled(lambda K, A, B: 0.0 * K), NEVER_SILENT),
     case("negative definite", spoiled(lambda K, A, B: -K), NEVER_SILENT),
     case("indefinite", lambda A, B: np.tanh(2.0 * np.asarray(A) @ np.asarray(B).T - 1.0), NEVER_SILENT),
+    case("pairs", by_pairs(float), REFUSED_OR_RIGHT, honest),
+    case("pairs as text of numbers", by_pairs(lambda v: f"{v:.17g}"), REFUSED_OR_RIGHT, honest),
+    case("pairs as arrays of two", by_pairs(lambda v: np.array([v, v]))),
+    case("pairs as None", by_pairs(lambda v: None)),
+    case("pairs as complex", by_pairs(complex)),
+    case("pairs as NaN", by_pairs(lambda v: np.nan)),
+    case("pairs that write into the rows", pair_writing),
+    case("pairs that raise", krein.pairwise(pair_raising, n_jobs=1)),
     case("one argument", lambda A: honest(A, A), own=TypeError),  # Python names the function and its arguments
 )  # fmt: skip
 

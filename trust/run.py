@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help="hostile, honesty, faults, files, soak, supply; all by default")
+    parser.add_argument("--attack", action="append", help="only attacks with these words in their name")
     parser.add_argument("--quick", action="store_true", help="the short form, into build/trust-quick")
     parser.add_argument("--n-jobs", type=int, default=2, help="attacks at a time")
     parser.add_argument("--resume", action="store_true", help="keep recorded attacks, and make the others")
@@ -34,8 +35,9 @@ def main() -> None:
     out = arguments.out or HERE.parent / ("build/trust-quick" if arguments.quick else "results/trust")
     request = Request(
         out, quick=arguments.quick, n_jobs=arguments.n_jobs, force=not arguments.resume,
-        command=" ".join(["trust/run.py", *arguments.families, *["--quick"] * arguments.quick]),
-        options={"families": arguments.families or board.FAMILIES},
+        command=" ".join(["trust/run.py", *arguments.families, *["--quick"] * arguments.quick,
+                          *(f"--attack {words!r}" for words in arguments.attack or ())]),
+        options={"families": arguments.families or board.FAMILIES, "attacks": arguments.attack or [""]},
     )  # fmt: skip
     failures = perform("trust", board, request)[0]
     rows = read_csv(out / "trust.csv")

@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import os
 import pickle
+import signal
 import threading
 from functools import cache, partial
 
@@ -286,3 +288,16 @@ def test_it_is_saved_under_a_name_and_pickled_without_the_training_objects(tmp_p
 def test_wrong_parameters_are_refused(wrong, said):
     with pytest.raises(krein.InputError, match=said):
         krein.pairwise(**{"f": jaccard} | wrong)
+
+
+def test_a_process_that_is_ended_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(pair_function, "SERIAL_SECONDS", 0.0)
+    parent = os.getpid()
+
+    def ended(a, b):
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(a == b)
+
+    with pytest.raises(krein.ResourceError, match=r"was ended from outside.*n_jobs=1 shows where"):
+        krein.pairwise(ended, n_jobs=2)(list("abcdefghij"))

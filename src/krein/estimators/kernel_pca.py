@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from krein.approximation import Approximation
 from krein.arrays import EPS, Array, seed_from, strips
 from krein.choosing import approximate, whole_approximation
-from krein.errors import IndefiniteError, InputError, warn, whole_number
+from krein.errors import IndefiniteError, InputError, is_number, warn, whole_number
 from krein.estimators.base import KernelTransformer
 from krein.estimators.decision import Expansion, FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.eigenpairs import Pairs, Search, leading, leading_of_matrix
@@ -269,7 +269,7 @@ approximation, policy, random_state, n_jobs, verbose, memory_limit, workdir
     def _search(self) -> Search:
         if self.n_components is not None:
             whole_number("n_components", self.n_components, 1, ", or None")
-        if not (isinstance(self.alpha, int | float | np.number) and 0.0 <= self.alpha < np.inf):
+        if not (is_number(self.alpha) and self.alpha >= 0.0):
             raise InputError(f"alpha must be a number of at least 0; got {self.alpha!r}.")
         if self.fit_inverse_transform and self._precomputed:
             raise InputError("Cannot fit_inverse_transform with a precomputed kernel: there are no features to go to.")

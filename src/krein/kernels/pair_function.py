@@ -11,6 +11,7 @@ import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
 from krein.arrays import Array, Indices
-from krein.errors import InputError, KernelError
+from krein.errors import InputError, KernelError, ResourceError
 from krein.kernels.collections import compare, count_objects, rows
 from krein.kernels.distances import FromDistances
 from krein.kernels.kernel import Kernel, Traits, note
@@ -198,6 +199,11 @@ class PairFunction(FromCallable):
             found = run(delayed(_evaluated)(*task(part)) for part in parts)
         try:
             yield from zip(parts, found, strict=True)
+        except BrokenExecutor as error:
+            raise ResourceError(
+                f"A process that evaluated {self!r} was ended from outside, or by a crash in it. The usual causes are "
+                "too little memory, where fewer processes help (n_jobs), and compiled code: n_jobs=1 shows where."
+            ) from error
         except pickle.PicklingError as error:
             # joblib's cause is the text of a traceback between quotation marks; its last line is the reason
             reason = str(error.__cause__ or error).rstrip('\n "').splitlines()[-1]

@@ -252,3 +252,22 @@ def test_a_covariance_of_any_size_has_a_mode():
                 p = model.fit(MOONS, SIDES).predict_proba(NEW)
                 assert model.converged_
                 assert np.isfinite(p).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"degree": -1.0}, "degree must be a finite number"),
+        ({"coef0": np.nan}, "coef0 must be a finite number"),
+        ({"n_blocks": 0}, "n_blocks must be an integer"),
+        ({"rank": 1.5}, "rank must be an integer"),
+        ({"max_memory": 0}, "max_memory must be a number of bytes"),
+        ({"dtype": "float8"}, "dtype must be one of"),
+        ({"random_state": -1}, "[sS]eed"),
+        ({"policy": 3}, "policy must be a krein.Policy"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_also_where_a_fit_would_not_use_them(given, said):
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=said):
+        GaussianProcessClassifier(**given).fit(rows, (rows[:, 0] > 0).astype(int))

@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from krein.approximation import Approximation
+from krein.approximation.request import COUPLINGS
 from krein.arrays import Array, Indices, seed_from
 from krein.errors import InputError, one_of, whole_number
 from krein.estimators.choose_correction import judge_for
@@ -42,10 +43,11 @@ from krein.estimators.gaussian_process.posterior import Posterior
 from krein.estimators.gaussian_process.process import Process, check_correction, check_unused
 from krein.estimators.outside import ScoredOutside, fits_outside, predicts_outside
 from krein.factorization import Factorization
+from krein.factorization.bases import STORAGE
 from krein.factorization.eigensystem import Eigensystem
 from krein.kernels import count_objects, take
 from krein.kernels.collections import rows
-from krein.policy import check_policy
+from krein.policy import check_parameters, check_policy
 
 __all__ = ["GaussianProcessClassifier"]
 
@@ -148,7 +150,7 @@ memory_limit, workdir
     def fit(self, X: Any, y: Any) -> GaussianProcessClassifier:
         """Learn the kernel's parameters, and condition on labels y of shape (n,)."""
         check_correction(self.correction, self._corrections)
-        check_policy(self.policy)
+        check_parameters(vars(self), COUPLINGS, STORAGE)
         check_unused(self)
         if isinstance(self.kernel, sk.CompoundKernel):
             raise InputError("kernel cannot be a CompoundKernel. Pass one kernel; each class learns its parameters.")
