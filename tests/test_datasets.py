@@ -333,8 +333,8 @@ def test_clusters_are_dealt_out_to_classes():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_samples": 0}, "n_samples must be at least 1; got 0"),
-        ({"n_clusters": 0}, "n_clusters must be at least 1"),
+        ({"n_samples": 0}, "n_samples must be an integer of at least 1; got 0"),
+        ({"n_clusters": 0}, "n_clusters must be an integer of at least 1"),
         ({"n_classes": 9}, "n_classes must be from 1 to n_clusters = 5; got 9"),
         ({"spread": np.nan}, "spread must be"),
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'float64'; got 'float16'"),

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,13 @@ def test_the_gallery_has_fifteen_scripts_with_a_title_and_a_picture_each() -> No
         text = path.read_text(encoding="utf-8")
         assert text.startswith('"""\n'), path
         assert "plt.show()" in text, path
+
+
+def test_the_quick_site_runs_three_examples() -> None:
+    if not GALLERY.is_dir():
+        pytest.skip("there is no gallery beside the tests")
+    pattern = re.findall(r'"filename_pattern": r"(.*?)" if QUICK', (GALLERY.parent / "docs" / "conf.py").read_text())
+    assert sum(re.search(pattern[0], path.as_posix()) is not None for path in SCRIPTS) == 3
 
 
 @pytest.mark.slow

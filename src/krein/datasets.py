@@ -16,7 +16,6 @@ True
 from __future__ import annotations
 
 import os
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -32,7 +31,7 @@ import sklearn  # its datasets are loaded when they are first used
 from numpy.typing import DTypeLike, NDArray
 
 from krein.arrays import Array, seed_from, stream
-from krein.errors import InputError, KreinWarning, one_of
+from krein.errors import InputError, one_of, warn, whole_number
 
 __all__ = ["Dataset", "digits", "families", "load", "mixture", "names"]
 
@@ -194,11 +193,8 @@ def mixture(
     The centres are standard normal, each cluster has standard deviation ``spread``. With ``n_classes`` the clusters are
     dealt out to that many classes in turn, so that a class is a union of clusters and, as a rule, no plane parts two.
     """
-    for what, value in (("n_samples", n_samples), ("n_features", n_features), ("n_clusters", n_clusters)):
-        if value < 1:
-            raise InputError(f"{what} must be at least 1; got {value}.")
-    if n_classes is not None and not 1 <= n_classes <= n_clusters:
-        raise InputError(f"n_classes must be from 1 to n_clusters = {n_clusters}; got {n_classes}.")
+    whole_number("n_features", n_features, 1)
+    _check_counts(n_samples, n_classes, "n_clusters", n_clusters)
     if not (np.isfinite(spread) and spread >= 0):
         raise InputError(f"spread must be a finite number >= 0; got {spread}.")
     one_of("dtype", np.dtype(dtype).name, ("float32", "float64"))
@@ -228,11 +224,8 @@ def families(
     An ancestor has about ``length`` letters. Each letter is passed on mutated with probability ``mutated``: replaced
     (half of the time), lost, or followed by a new one. With ``n_classes`` families are dealt out to classes in turn.
     """
-    for what, value in (("n_samples", n_samples), ("n_families", n_families), ("length", length)):
-        if value < 1:
-            raise InputError(f"{what} must be at least 1; got {value}.")
-    if n_classes is not None and not 1 <= n_classes <= n_families:
-        raise InputError(f"n_classes must be from 1 to n_families = {n_families}; got {n_classes}.")
+    whole_number("length", length, 1)
+    _check_counts(n_samples, n_classes, "n_families", n_families)
     if not 0.0 <= mutated <= 1.0:
         raise InputError(f"mutated must be from 0 to 1; got {mutated}.")
     if not letters:
@@ -244,6 +237,13 @@ def families(
     X = [_descendant(ancestors[i], mutated, alphabet, generator) for i in family]
     y = family if n_classes is None else family % n_classes
     return Dataset("families", X, y, f"generated: {n_families} families of mutated strings", kind="strings")
+
+
+def _check_counts(n_samples: int, n_classes: int | None, name: str, n_groups: int) -> None:
+    whole_number("n_samples", n_samples, 1)
+    whole_number(name, n_groups, 1)
+    if n_classes is not None and not 1 <= n_classes <= n_groups:
+        raise InputError(f"n_classes must be from 1 to {name} = {n_groups}; got {n_classes}.")
 
 
 def _descendant(ancestor: NDArray[Any], mutated: float, alphabet: NDArray[Any], rng: np.random.Generator) -> str:
@@ -282,11 +282,9 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _generated(name: str, source: _Source, generate: Callable[[], tuple[Any, Any]]) -> Dataset:
-    warnings.warn(
+    warn(
         f"{name} is generated with the authors' parameters and a seed of our own, because their file {source.file} was "
-        "not found: figures will differ from the paper's. Set KREIN_DATA to the file's folder to use their rows.",
-        KreinWarning,
-        stacklevel=3,
+        "not found: figures will differ from the paper's. Set KREIN_DATA to the file's folder to use their rows."
     )
     X, y = generate()
     return _checked(Dataset(name, X, _labels(y), "our generator (the authors' file was not found)"), source)

@@ -13,7 +13,6 @@ array([[0.6, 0.8],
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_array, validate_data
 
 from krein.arrays import Array, seed_from, stream
-from krein.errors import InputError, KreinWarning
+from krein.errors import InputError, warn
 from krein.kernels import as_kernel
 from krein.kernels.collections import is_sparse
 from krein.kernels.vectors import as_vectors, squared_norms, unit_rows
@@ -59,14 +58,10 @@ class UnitSphere(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Return X with rows of length one, in the same form and float type."""
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         units, lengths = unit_rows(as_vectors(X, self))
-        n_zero = int(np.sum(lengths == 0))
-        if n_zero:
-            warnings.warn(
+        if n_zero := int(np.sum(lengths == 0)):
+            warn(
                 f"{n_zero} of {len(lengths)} rows are zero and cannot be put on the unit sphere; they stay at the "
-                "origin. "
-                "Drop them, or centre the data differently.",
-                KreinWarning,
-                stacklevel=2,
+                "origin. Drop them, or centre the data differently."
             )
         return units
 

@@ -77,7 +77,8 @@ def test_single_precision_in_a_file_and_in_memory(name, blocks, tmp_path):
         answers(name, fitted(name, rows, n_blocks=blocks, **more))
         for rows, more in ((tmp_path / "x.npy", SMALL), (single, {}))
     )
-    assert np.abs(found - known).max() <= 1e-9 * known.std()
+    # sums in another order round an entry of a float32 basis the other way now and then
+    assert np.abs(found - known).max() <= np.finfo(np.float32).eps * known.std()
 
 
 @pytest.mark.filterwarnings("ignore:TL1.*indefinite")

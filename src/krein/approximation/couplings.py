@@ -61,7 +61,8 @@ def kept_couplings(request: Request, clusters: Partition, ranks: Indices, streng
     """
     c = clusters.n_blocks
     left, right = np.triu_indices(c, 1)
-    budget, widths = len(left), np.ones(c, dtype=np.intp)
+    budget = len(left)
+    widths: Indices = np.ones(c, dtype=np.intp)
     if request.drop is not None:
         budget -= math.floor(request.drop * budget + 1e-9)
     else:
@@ -113,7 +114,8 @@ def groups_of(strengths: Array, budget: int, widths: Sequence[int]) -> Indices:
     c = len(strengths)
     if (sum(widths) ** 2 - sum(k * k for k in widths)) // 2 <= budget:
         return np.zeros(c, dtype=np.intp)
-    labels, left = np.arange(c), int(budget)
+    left = int(budget)
+    labels: Indices = np.arange(c)
     for _ in range(MAX_ROUNDS):
         before = int(labels.max(initial=0))
         labels, left = _merge(strengths, labels, widths, left)

@@ -290,17 +290,18 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, *, reset: bool, **checks: Any) -> tuple[Any, Any]:
         if isinstance(X, RowPieces):
             return X, self._checked_rows(X, y, **checks)
-        for name, values in (("X", X), ("y", y)):
-            check_no_mask(name, values)
-        if not isinstance(y, str) and not is_classifier(self):
-            check_no_dates("y", y)
         known = not reset and hasattr(self, "_fit_on_vectors")  # a process has a prior, before any fit
+        similarity, is_numeric = self._similarity, not isinstance(y, str) and not is_classifier(self)
         vectors: bool = self._fit_on_vectors if known else self._vectors(X)  # type: ignore[has-type]
         if reset:
             self._fit_on_vectors = vectors
+        for name, values in (("X", X), ("y", y)):
+            check_no_mask(name, values)
+        if is_numeric:
+            check_no_dates("y", y)
         if vectors:
             if not reset:
-                check_table(X, self._similarity)
+                check_table(X, similarity)
             check_no_dates("X", X)
             kind = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "ensure_min_samples": 2 if reset else 1}
             simple = y is not None and checks.keys() <= FOR_TARGETS and not hasattr(self, "feature_names_in_")

@@ -93,16 +93,18 @@ class Encoder:
             )
         if self.mixed:
             return self._mixed_rows(frame)
-        ends = np.cumsum([len(c.values) if isinstance(c, Categories) else 1 for c in self.columns])
-        X = np.zeros((len(frame), ends[-1]))
-        for end, column in zip(ends, self.columns, strict=True):
+        width, place = len(self.names), 0
+        X = np.zeros((len(frame), width))
+        for column in self.columns:
             if isinstance(column, Numbers):
                 x = _numbers_of(frame, column.name)
-                X[:, end - 1] = (np.where(np.isnan(x), column.fill, x) - column.centre) / column.scale
+                X[:, place] = (np.where(np.isnan(x), column.fill, x) - column.centre) / column.scale
+                place += 1
             else:
                 codes = column.codes(frame[column.name])
                 known = np.flatnonzero(codes >= 0)
-                X[known, end - len(column.values) + codes[known]] = 1.0
+                X[known, place + codes[known]] = 1.0
+                place += len(column.values)
         return X
 
     def _mixed_rows(self, frame: Frame) -> MixedRows:
