@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import krein
+from krein.estimators.base import KernelMachine
 
 # Rows of the attacked data, and new rows to predict.
 ROWS, NEW_ROWS = 60, 12
@@ -118,7 +119,8 @@ def machine(cls: Any, base: dict[str, Any], target: str, result: Callable[[Any, 
         return np.asarray(result(found, data), dtype=np.float64)
 
     known = frozenset(cls.__init__.__annotations__) - {"return"}
-    kernel = "affinity" if "affinity" in known else "kernel"
+    takes = issubclass(cls, KernelMachine) or cls is Unprotected  # functions and matrices of similarities
+    kernel = ("affinity" if "affinity" in known else "kernel") if takes else ""
     sparse = cls().__sklearn_tags__().input_tags.sparse if hasattr(cls, "__sklearn_tags__") else True
     return Subject(cls.__name__, size, use, target, weights, known, kernel, sparse)
 

@@ -27,6 +27,8 @@ __all__ = ["solve_proxy"]
 
 # The line search halves a step at most this often.
 HALVINGS = 30
+# So many steps without a smaller gap are the end: rounding leaves no more of it.
+STALLED = 20
 # A step is too long if the objective falls at its end by more than this share of its slope at the start.
 STEEP_FALL = 0.1
 # Each Newton step is solved to this share of the gap that was reached before it.
@@ -106,7 +108,7 @@ def solve_proxy(
         path.append((step, point.gap))
         if best is None or point.gap < best[0].gap:
             best = point, at, step
-        if point.gap <= tol or step == max_iter:
+        if point.gap <= tol or step == max_iter or step - best[2] >= STALLED:
             break
         hessian = at.derivative
         slope = hessian @ at.p - at.product  # the linear term of the model: linear - gradient + H b

@@ -75,6 +75,8 @@ class Posterior:
         limits = np.abs(own) + added
         changed, found = np.zeros(u.shape[0]), sp.csr_matrix(u.shape)
         for part, _ in self.parts:
+            if not len(part.values):  # a matrix of zeros
+                continue
             rows, inside = _rows_in(u, part)
             turned = inside @ part.vectors
             held = np.square(turned) * np.maximum(part.values, 0.0)
