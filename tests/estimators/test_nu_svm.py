@@ -163,6 +163,10 @@ def test_on_a_factorization_regression_is_libsvms_on_its_matrix(nu: float) -> No
     theirs = svm.NuSVR(nu=nu, kernel="precomputed", tol=1e-6).fit(K, y)
     assert tube_objective(ours, K, y) == pytest.approx(tube_objective(theirs, K, y), rel=1e-6)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(K), atol=1e-3)
+    sizes = np.abs(ours.dual_coef_[0])
+    assert ((sizes > 1.0 - 1e-6) == (sizes == 1.0)).all()  # what is at a bound is there exactly, on both sides
+    assert (ours.dual_coef_ == 1.0).any()
+    assert (ours.dual_coef_ == -1.0).any()
 
 
 def test_the_gap_is_the_nu_svms_own() -> None:

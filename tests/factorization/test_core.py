@@ -62,6 +62,7 @@ def test_it_is_the_dense_matrix(case):
     assert_close(core.eigenvalues(), values, size)
     if r:
         assert core.ends.exact
+        assert core.ends.residual == 0.0
         assert abs(core.ends.smallest - values[0]) <= 100 * EPS * size
         assert abs(core.ends.largest - values[-1]) <= 100 * EPS * size
 
