@@ -225,3 +225,31 @@ def test_weights_over_ten_orders_of_magnitude():
     machine = krein.SVC(n_blocks=10, rank=24, gamma=0.05, random_state=0).fit(rows.X, rows.y, sample_weight=weights)
     assert machine.converged_
     assert machine.gap_ <= 1e-6
+
+
+@pytest.mark.parametrize("shape", [{}, {"n_blocks": 3, "rank": 20}], ids=["exact", "blocks"])
+@pytest.mark.parametrize("scale", [1e-14, 1e14])
+def test_a_large_C_is_kept_where_similarities_are_small_or_targets_large(scale: float, shape: dict[str, Any]) -> None:
+    """C = 10 on k is C = 10 / s on s k, and on targets s y it is 10 s with epsilon s times as large."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    one, other = krein.RBF(0.3), scale * krein.RBF(0.3)
+    common = {"tol": 1e-9, "random_state": 0, **shape}
+    usual = krein.SVC(C=10.0, kernel=one, **common).fit(X, y > 0).decision_function(X)
+    found = krein.SVC(C=10.0 / scale, kernel=other, **common).fit(X, y > 0).decision_function(X)
+    np.testing.assert_allclose(found, usual, rtol=0, atol=1e-6 * np.abs(usual).max())
+    usual = krein.SVR(C=10.0, kernel=one, **common).fit(X, y).predict(X)
+    found = krein.SVR(C=10.0 * scale, epsilon=0.1 * scale, kernel=one, **common).fit(X, scale * y).predict(X)
+    np.testing.assert_allclose(found / scale, usual, rtol=0, atol=1e-6 * np.abs(usual).max())
+
+
+@pytest.mark.parametrize("scale", [1e-14, 1e14])
+def test_an_infinite_C_is_a_hard_margin_for_any_size_of_similarities(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] > 0
+    usual = krein.SVC(C=np.inf, kernel=krein.RBF(0.3), tol=1e-9).fit(X, y).decision_function(X)
+    found = krein.SVC(C=np.inf, kernel=scale * krein.RBF(0.3), tol=1e-9).fit(X, y).decision_function(X)
+    np.testing.assert_allclose(found, usual, rtol=0, atol=1e-4 * np.abs(usual).max())
+    assert (np.where(y, 1, -1) * found).min() > 0.999

@@ -18,7 +18,7 @@ from krein.errors import InputError, positive
 from krein.estimators.decision import FactoredExpansion, KernelExpansion, copied, mapped
 from krein.estimators.outside import fits_outside
 from krein.estimators.route import Exact
-from krein.estimators.svm import FACTORED_STEPS, Classifier, columns, finite_C
+from krein.estimators.svm import FACTORED_STEPS, Classifier, check_C, columns
 from krein.factorization.core import has_spectrum
 from krein.solvers import Dual
 from krein.solvers.dense_dual import Task
@@ -83,7 +83,7 @@ shape_fit_, converged_, gap_, gap_paths_
     @fits_outside
     def fit(self, X: Any, y: Any) -> ProxySVC:
         """Fit to X (n, d) and labels y (n,). There are no sample weights: the distance to K counts each object once."""
-        self._fit(X, y, None, finite_C(self.C))
+        self._fit(X, y, None, check_C(self.C))
         return self
 
     def _check_solver(self) -> None:

@@ -47,14 +47,14 @@ from krein.estimators.weights import as_weights, check_weights, class_weights
 from krein.factorization import Factorization
 from krein.factorization.correction import CORRECTIONS, correct
 from krein.kernels import Kernel, Linear, Precomputed, count_objects, take
-from krein.kernels.collections import is_sparse, only
+from krein.kernels.collections import is_sparse, only, rows
 from krein.kernels.kernel import uncounted
 from krein.pieces.rows import RowPieces
 from krein.solvers import Dual, solve_dual
 from krein.solvers.dense_dual import NotConverged, Task, solve_dense
 from krein.solvers.exact_svm import solve_classes, solve_exactly
 
-__all__ = ["SVC", "SVR", "OneClassSVM", "columns", "finite_C"]
+__all__ = ["SVC", "SVR", "OneClassSVM", "check_C", "columns"]
 
 # A dual on a factorization is solved as a dense matrix, by LIBSVM, up to DENSE_ROWS rows. The factored solver is faster
 # with more than ROWS_PER_RANK rows per rank.
@@ -68,8 +68,10 @@ CANDIDATE_GAP = 1e-2
 CANDIDATE_STEPS = 100
 # The factored solver takes at most FACTORED_STEPS steps where max_iter is -1.
 FACTORED_STEPS = 200
-# C = inf is replaced by LARGEST_C. No hard margin needs more.
+# An infinite C is replaced by LARGEST_C, and so is a larger one: no hard margin needs more. Coefficients grow with the
+# targets and with the inverse of the similarities, and the limit with them, up to FINITE_C.
 LARGEST_C = 1e10
+FINITE_C = 1e150
 # Decision values within BOUNDARY_ROUNDING times the offset of a one-class boundary count as 0.
 BOUNDARY_ROUNDING = 1e-9
 # The coefficients of a OneClassSVM with a smaller sum have this sum, for float64 holds no smaller ones with all digits.
@@ -125,6 +127,18 @@ class SupportVectorMachine(KernelMachine):
         if self.approximation is not None or len(used) == n:
             return objects, np.arange(n), weights
         return only(objects, used), used, weights[used]
+
+    def _finite_C(self, C: Any, objects: Any, kernel: Kernel, targets: Any = 1.0) -> float:
+        """Return C, or the number that replaces one above any that a hard margin needs."""
+        if C <= LARGEST_C:
+            return float(C)
+        with uncounted():
+            own = (
+                kernel.diag(rows(objects, slice(0, 1000))) if self.approximation is None
+                else self.approximation.factorization.diagonal()
+            )  # fmt: skip
+        size = max(float(np.abs(own).mean()), LARGEST_C / FINITE_C)
+        return float(min(C, LARGEST_C * float(np.abs(targets).max(initial=1.0)) / min(1.0, size), FINITE_C))
 
     # -- the duals -------------------------------------------------------------------------------------------------
 
@@ -371,11 +385,11 @@ def _positive_weights(sample_weight: Any) -> Array | None:
     return check_weights(np.maximum(weights, 0.0), len(weights))
 
 
-def finite_C(C: Any) -> float:
-    """Return C, or the number that replaces an infinite one."""
+def check_C(C: Any) -> Any:
+    """Return C if it is a number above 0; it may be infinite."""
     if not (isinstance(C, int | float | np.number) and not isinstance(C, bool) and C > 0):
         raise InputError(f"C must be a number above 0; got {C!r}.")
-    return float(min(C, LARGEST_C))
+    return C
 
 
 def columns(tasks: Sequence[Task], duals: Sequence[Dual], n: int) -> Array:
@@ -417,7 +431,7 @@ class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type:
 
     _tunes: ClassVar[bool] = True
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, C: float) -> None:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, C: Any) -> None:
         given = _positive_weights(sample_weight)
         self._check_solver()
         one_of("decision_function_shape", self.decision_function_shape, ("ovr", "ovo"))
@@ -433,7 +447,7 @@ class Classifier(ScoredOutside, ClassifierMixin, SupportVectorMachine):  # type:
             self.__dict__.pop("probB_", None)
         objects, used, weights = self._used_rows(objects, given)
         labels = labels[used]
-        limits = C * weights * self.class_weight_[np.maximum(labels, 0)]
+        limits = self._finite_C(C, objects, kernel) * weights * self.class_weight_[np.maximum(labels, 0)]
         route = self._decide(objects, kernel, scored=True)
         if isinstance(route, Exact) and route.psd and self._fit_all_pairs(objects, kernel, labels, limits, used):
             return
@@ -663,7 +677,7 @@ n_iter_, shape_fit_
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVC:
         """Fit to X (n, d) and labels y (n,). Rows of weight 0 or less are ignored."""
-        self._fit(X, y, sample_weight, finite_C(self.C))
+        self._fit(X, y, sample_weight, check_C(self.C))
         return self
 
 
@@ -701,14 +715,14 @@ class Regressor(ScoredOutside, RegressorMixin, _OneDual):  # type: ignore[misc]
     @fits_outside
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit to X (n, d) and numbers y (n,). Rows of weight 0 or less are ignored."""
-        given, C = _positive_weights(sample_weight), finite_C(self.C)
+        given, C = _positive_weights(sample_weight), check_C(self.C)
         self._check_solver()
         objects, y, kernel = self._start(X, y, weights=given, y_numeric=True)
         plain = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype == np.float64 and bool(np.isfinite(y).all())
         if not plain:  # the check takes as long as a small fit
             y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=np.float64, input_name="y")
         objects, used, weights = self._used_rows(objects, given)
-        y, limits = y[used], C * weights
+        y, limits = y[used], self._finite_C(C, objects, kernel, y) * weights
         self._decide(objects, kernel, scored=True)
         objects, some = self._taking_part(objects, kernel, y)
         used, y, limits = used[some], y[some], limits[some]
