@@ -86,6 +86,9 @@ def contenders(gamma: float = GAMMA) -> dict[str, Callable[[], Any]]:
         "Nystroem 256 + LinearSVC": lambda: make_pipeline(
             Nystroem(gamma=gamma, n_components=256, random_state=0), LinearSVC(C=C)
         ),
+        "RBFSampler 256 + LinearSVC": lambda: make_pipeline(
+            RBFSampler(gamma=gamma, n_components=256, random_state=0), LinearSVC(C=C)
+        ),
     }
     for m in (256, 1024, 2048):
         found[f"Nystroem {m} + ridge"] = lambda m=m: make_pipeline(
