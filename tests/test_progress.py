@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -55,16 +58,16 @@ def test_nothing_is_written_where_nobody_watches(monkeypatch):
 
 def test_a_notebook_counts_as_watched(monkeypatch):
     notebook = type("tqdm", (), {"__module__": "tqdm.notebook"})
-    monkeypatch.setattr(progress, "tqdm", notebook)
+    monkeypatch.setattr(progress, "Bar", notebook)
     assert progress._is_watched()
 
 
 def test_a_fit_shows_its_long_steps(monkeypatch):
-    class Eager(progress.tqdm):
+    class Eager(progress.Bar):
         def __init__(self, *args, **options):
             super().__init__(*args, mininterval=0, **options)
 
-    monkeypatch.setattr(progress, "tqdm", Eager)
+    monkeypatch.setattr(progress, "Bar", Eager)
     screen = watch(monkeypatch, Terminal(), 1e-9)
     X = np.random.default_rng(0).normal(size=(300, 3))
     krein.approximate(X, krein.RBF(), n_blocks=3, rank=10, random_state=0)
@@ -96,3 +99,21 @@ def test_a_function_of_two_objects_is_silent_too(monkeypatch):
 
     assert "similarities" in written(0)  # its bar does not wait here
     assert written(-1) == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_killed_while_it_draws_a_bar_stops_no_other() -> None:
+    """tqdm's own lock, which forked processes share, would be held for ever."""
+    assert list(progress.progress_bar(range(1), what="steps", verbose=-1)) == [0]  # tqdm makes its lock now
+    child = os.fork()
+    if child == 0:
+        progress.Bar.get_lock().acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    done: list[int] = []
+    thread = threading.Thread(target=lambda: done.extend(progress.progress_bar(range(3), what="steps", verbose=-1)))
+    thread.daemon = True
+    thread.start()
+    thread.join(10.0)
+    assert done == [0, 1, 2]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +16,23 @@ __all__ = ["progress_bar"]
 DELAY = 10.0
 
 
+class Bar(tqdm):  # type: ignore[misc]
+    """A bar of tqdm's whose lock belongs to this process alone.
+
+    tqdm's own lock is shared with forked processes. If one of them is killed while it holds the lock, the next bar
+    waits for ever.
+    """
+
+
+def _own_lock() -> None:
+    Bar.set_lock(threading.RLock())
+
+
+_own_lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_own_lock)
+
+
 def progress_bar(steps: Iterable[Any] | None = None, *, what: str, verbose: int, **options: Any) -> Any:
     """A bar of tqdm's over ``steps``, or over ``total=`` steps that call its ``update``.
 
@@ -21,11 +40,11 @@ def progress_bar(steps: Iterable[Any] | None = None, *, what: str, verbose: int,
     notebooks alone, and goes when the step ends. Below 0 there is none.
     """
     if verbose > 0:
-        return tqdm(steps, desc=what, **options)
+        return Bar(steps, desc=what, **options)
     quiet = {"leave": False, "delay": DELAY, "disable": verbose < 0 or not _is_watched()}
-    return tqdm(steps, desc=what, **quiet | options)
+    return Bar(steps, desc=what, **quiet | options)
 
 
 def _is_watched() -> bool:
-    in_notebook = any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__)
+    in_notebook = any(base.__module__ == "tqdm.notebook" for base in Bar.__mro__)
     return in_notebook or sys.stderr.isatty()
