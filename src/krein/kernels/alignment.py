@@ -34,7 +34,7 @@ class Alignment(Kernel):
     Parameters
     ----------
     scores : str, (match, mismatch) or {(letter, letter): score}, default="BLOSUM62"
-        A name is that of one of Biopython's matrices (``pip install krein[strings]``). A mapping needs each pair once.
+        A name is that of one of Biopython's matrices (``krein[strings]``). A mapping needs each pair once.
     gap_open, gap_extend : float, default=11.0 and 1.0
         Cost of the first letter of a gap, and of each further one; gap_open >= gap_extend >= 0.
     mode : {"local", "global"}, default="local"

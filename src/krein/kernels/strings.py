@@ -1,6 +1,6 @@
 """Similarities of strings: edit distance, Jaro-Winkler, common n-grams.
 
-The first two are rapidfuzz's (``pip install krein[strings]``), on all cores; n-grams are counted with NumPy. Alignments
+The first two are rapidfuzz's (``krein[strings]``), on all cores; n-grams are counted with NumPy. Alignments
 by a substitution matrix are in `alignment`.
 """
 
@@ -51,7 +51,7 @@ class _Fuzzy(Kernel):
             from rapidfuzz import distance, process
         except ImportError as error:
             raise InputError(
-                f"{type(self).__name__} needs rapidfuzz, which is not installed: pip install krein[strings]."
+                f"{type(self).__name__} needs rapidfuzz, which is not installed: pip install 'krein[strings]'."
             ) from error
         module, name = scorer.split(".")
         B = A if B is None else B
@@ -69,7 +69,7 @@ class _Fuzzy(Kernel):
 class EditDistance(_Fuzzy):
     """Levenshtein distance: the least number of insertions, deletions and substitutions that turn x into y.
 
-    `FromDistances` or `DoubleCentred` makes a similarity of it. Needs ``pip install krein[strings]``.
+    `FromDistances` or `DoubleCentred` makes a similarity of it. Needs ``pip install "krein[strings]"``.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class _FuzzySimilarity(_Fuzzy):
 class EditSimilarity(_FuzzySimilarity):
     """1 - (edit distance / length of the longer string), from 0 to 1; indefinite.
 
-    Two empty strings have similarity 1. Needs ``pip install krein[strings]``.
+    Two empty strings have similarity 1. Needs ``pip install "krein[strings]"``.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class EditSimilarity(_FuzzySimilarity):
 class JaroWinkler(_FuzzySimilarity):
     """Jaro-Winkler similarity of short strings such as names, from 0 to 1; indefinite.
 
-    Jaro's similarity is raised for strings that begin alike (Winkler). Needs ``pip install krein[strings]``.
+    Jaro's similarity is raised for strings that begin alike (Winkler). Needs ``pip install "krein[strings]"``.
 
     Parameters
     ----------
