@@ -68,8 +68,9 @@ CANDIDATE_GAP = 1e-2
 CANDIDATE_STEPS = 100
 # The factored solver takes at most FACTORED_STEPS steps where max_iter is -1.
 FACTORED_STEPS = 200
-# An infinite C is replaced by LARGEST_C, and so is a larger one: no hard margin needs more. Coefficients grow with the
-# targets and with the inverse of the similarities, and the limit with them, up to FINITE_C.
+# A C above LARGEST_C, or an infinite one, is replaced by LARGEST_C: no hard margin needs more. Coefficients grow with
+# the targets and with the inverse of the similarities, so the limit is higher where targets are large or similarities
+# small. It never exceeds FINITE_C, so that products of coefficients and similarities stay finite.
 LARGEST_C = 1e10
 FINITE_C = 1e150
 # Decision values within BOUNDARY_ROUNDING times the offset of a one-class boundary count as 0.

@@ -118,7 +118,6 @@ def test_the_slope_of_an_approximated_evidence_is_the_exact_ones(options):
     np.testing.assert_allclose(slope, expected, atol=12.0)  # it was 900 for -2
 
 
-@pytest.mark.filterwarnings("ignore:The optimal value found for dimension")  # where the search ends hangs on rounding
 @pytest.mark.parametrize(("scale", "dtype"), [(1e-10, np.float32), (1e-25, np.float64), (1e-10, np.float64)])
 def test_rows_beyond_the_bounds_of_length_scales_are_to_be_rescaled(scale, dtype):
     X = np.random.default_rng(0).normal(size=(40, 3))
